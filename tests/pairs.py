@@ -20,9 +20,9 @@ from codespec.engine.engine import Engine
 from codespec.proposers.base import NOTHING, Proposer
 from codespec.proposers.draft_model import DraftModel
 from codespec.sequence import Cap, Draft, Sequence
-from codespec.startup.calls import SearchResult, choose_calls
+from codespec.startup.batch_invariance import check_exact
 from codespec.text.tokenizer import TextTokenizer
-from tests.tiny_models import shaped, tiny_network
+from tests.tiny_models import tiny_network
 from tests.toy_tokenizers import held_out_texts, toy_tokenizer
 
 CONTEXT = 512
@@ -101,12 +101,9 @@ def build(
     if head is not None:
         target.tap(head.config.layers)
     defaults = {"context": CONTEXT, "warmup": 0, "policy": "fixed", "draft_tokens": CAP, "proposers": "draft_model"}
-    exact, check = target.exact, choose_calls
-    if target in CHECKED:  # run the start-up check once per model
-        check = _as_it_is
-    elif isinstance(target, TorchModel) and exact and target.device.type == "cpu":
-        check = _as_another
-    with mock.patch("codespec.startup.calls.choose_calls", check):
+    exact = target.exact
+    check = (lambda *_: "") if target in CHECKED else check_exact  # run the start-up check once per model
+    with mock.patch("codespec.startup.batch_invariance.check_exact", check):
         engine = Engine.assemble(target, drafter, EngineConfig(**{**defaults, **settings}), head=head)
     assert target.exact == exact, engine.notes
     CHECKED.add(target)
@@ -124,15 +121,6 @@ def cancel(engine: Engine, sequence: Sequence) -> None:
 def drafters(engine: Engine) -> list[DraftModel]:
     """Return the language models among an engine's proposers."""
     return [part for part in engine.proposers if isinstance(part, DraftModel)]
-
-
-def _as_it_is(model: TorchModel, *_: object) -> SearchResult:
-    return SearchResult(model.calls)
-
-
-def _as_another(model: TorchModel, *_: object) -> SearchResult:
-    """Take the shape of calls of another model of the same sizes; the search has tests of its own."""
-    return SearchResult(shaped(model).calls)
 
 
 def prompts(count: int = 8) -> list[str]:

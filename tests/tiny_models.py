@@ -19,11 +19,8 @@ from torch import Tensor, nn
 from transformers.initialization import no_init_weights
 
 from codespec.backends.torch.attention import register
-from codespec.backends.torch.call_shape import CallShape
-from codespec.backends.torch.linear import tiled_linears
 from codespec.backends.torch.loader import wrap
 from codespec.backends.torch.model import Steps, TorchModel
-from codespec.startup.calls import find_calls
 from codespec.text.tokenizer import TextTokenizer
 
 GAP = 0.4
@@ -33,8 +30,6 @@ LONGROPE_LIMIT = 64
 MIXTURES = ("gpt_oss", "mixtral", "qwen3_moe", "deepseek_v3", "glm4_moe", "granitemoe")  # of experts
 SPREAD = 4.0  # factor on the initial weights, so that rows differ
 _PROBE = 48
-_CALLS: dict[object, CallShape] = {}
-SEARCHED = 0.1  # seconds of a search for the shape of small products
 KEPT = 40  # sets of weights, a few MB each
 _WEIGHTS: dict[object, dict[str, Tensor]] = {}
 
@@ -202,28 +197,10 @@ def tiny_model(
     steps: Steps | None = None,
     **change: Any,
 ) -> TorchModel:
-    """Return a tiny network as a TorchModel, with `vocab_size` ids or those of the tokenizer.
-
-    An exact model gets the call shape that is exact on this processor.
-    """
+    """Return a tiny network as a TorchModel, with `vocab_size` ids or those of the tokenizer."""
     size = vocab_size or (tokenizer.vocab_size if tokenizer else 512)
     network = tiny_network(architecture, vocab_size=size, seed=seed, dtype=dtype, **change)
-    return shaped(
-        wrap(network, tokenizer, architecture, device=torch.device("cpu"), dtype=dtype, exact=exact, steps=steps)
-    )
-
-
-def shaped(model: TorchModel) -> TorchModel:
-    """Set the call shape that is exact on this processor, searched once per set of sizes, and return the model."""
-    if model.exact:
-        kinds = frozenset(layer.kind for layer in tiled_linears(model.network))
-        key = kinds, model.heads, model.dtype, model.spec.packed, model.steps, torch.get_num_threads()
-        if key not in _CALLS:
-            found = find_calls(model, seconds=SEARCHED)
-            assert not found.variance, found.variance
-            _CALLS[key] = found.calls
-        model.use(_CALLS[key])
-    return model
+    return wrap(network, tokenizer, architecture, device=torch.device("cpu"), dtype=dtype, exact=exact, steps=steps)
 
 
 @torch.no_grad()

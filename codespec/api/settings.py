@@ -23,7 +23,7 @@ from codespec.files import NotUtf8, read_text
 from codespec.user_folders import config_folder
 
 PREFIX = "CODESPEC_"
-NO_SETTINGS = ("CODESPEC_NATIVE_PATH", "CODESPEC_PROMPTS", "CODESPEC_SERVE_TOKEN", "CODESPEC_TEST_CALLS")
+NO_SETTINGS = ("CODESPEC_NATIVE_PATH", "CODESPEC_PROMPTS", "CODESPEC_SERVE_TOKEN")
 TABLES = ("serve",)  # file tables with settings outside the engine; their variables are CODESPEC_SERVE_*
 SPELLED_TRUE, SPELLED_FALSE = ("1", "true", "yes"), ("0", "false", "no")
 _KEY = "setting"

@@ -121,11 +121,11 @@ class LanguageModel(ABC):
     device       where it computes; `str` gives the name
     on_device    whether logits stay in a device's memory, so that choices are made there
     cache        its slots; None before they are allocated
-    searched     whether a batch-invariant shape of call must be searched for at start
+    checked      whether exact mode is checked at start, because it depends on kernels that are not ours
     """
 
     on_device = False
-    searched = False
+    checked = False
 
     def __init__(self, tokenizer: TextTokenizer, spec: ModelSpec, *, device: Any, exact: bool) -> None:
         self.tokenizer = tokenizer

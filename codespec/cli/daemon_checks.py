@@ -18,7 +18,7 @@ from codespec.cli.machine_checks import Seen, needed_bytes
 from codespec.cli.options import Address, address_of
 from codespec.cli.parts import find_back_end
 from codespec.errors import DaemonError, Finding, State, failed, warning, well
-from codespec.user_folders import cache_folder, named_path, read_token
+from codespec.user_folders import named_path, read_token
 
 if TYPE_CHECKING:
     from codespec.engine.engine import Engine
@@ -189,28 +189,24 @@ def check_prompts(engine: Engine, config: EngineConfig) -> Finding:
 
 
 def _check_arithmetic(engine: Engine, config: EngineConfig) -> Finding:
-    """Test the call shape in use again, as a first start does, whatever an earlier start kept."""
+    """Report the check of exact mode, which the engine's start has made."""
     if config.mode == "fast":
         message = "fast mode is set, so texts may differ at near-ties; exact mode was not tried"
         return well("arithmetic", message)
-    if engine.mode == "fast":  # startup has just tried all shapes
+    if engine.mode == "fast":
         return varying(engine.variance)
     model = engine.target
-    if not model.searched:
+    if not model.checked:
         return well("arithmetic", f"exact mode holds by construction: {model.kernel}")
     from codespec.backends.torch.model import TorchModel
-    from codespec.startup.batch_invariance import find_variance, tried_length
-    from codespec.startup.tuning import MAX_CHUNK
+    from codespec.startup.batch_invariance import tried_length
 
     assert isinstance(model, TorchModel)
-    if variance := find_variance(model, config.prefill_chunk or MAX_CHUNK):
-        message = f"the shape cached by an earlier start ({model.calls.label}) no longer holds ({variance})"
-        return warning("arithmetic", message, f"remove {cache_folder() / 'calls'}")
     return well("arithmetic", f"exact mode holds: {tried_length(model)} tokens are equal in chunks and at once")
 
 
 def varying(variance: str) -> Finding:
-    """Return the finding for a model whose rows depend on each other in every call shape."""
+    """Return the finding for a model whose rows depend on each other."""
     message = f"exact mode does not hold here ({variance}), so texts may differ at near-ties"
     return warning("arithmetic", message, 'set mode = "fast" to accept that, or report it')
 

@@ -6,26 +6,42 @@ text computed alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, MutableSequence, Sequence
 from contextlib import contextmanager
 from random import Random
 
 import torch
 from torch import Tensor, nn
 
-from codespec.backends.language_model import Rows
+from codespec.backends.language_model import LanguageModel, Rows
 from codespec.backends.torch.lean import LeanNetwork
 from codespec.backends.torch.linear import TiledLinear
 from codespec.backends.torch.model import TorchModel
 from codespec.backends.torch.native_linear import NativeLinear
 
-LENGTH, SAMPLED, MIN_LENGTH = 640, 96, 64  # tokens per text: on the first start, on later starts, and the minimum
-SAMPLED_LAYERS = 2
+LENGTH, MIN_LENGTH = 640, 64  # tokens per text: more than a block of keys, and the minimum
 CHUNK = 256  # default prefill chunk in rows
 OPERATIONS = 4e10  # multiply-adds per check: about half a second
 
 
-def find_variance(model: TorchModel, chunk: int = CHUNK, length: int = LENGTH) -> str:
+def check_exact(model: LanguageModel, notes: MutableSequence[str], chunk: int = CHUNK) -> str:
+    """Check an exact model, and return what `find_variance` does. One that varies becomes fast, and `notes` says so.
+
+    Slots 0 to 2 must be free.
+    """
+    assert isinstance(model, TorchModel)
+    model.threads = None
+    variance = find_variance(model, chunk) if model.exact else ""
+    if variance:
+        model.set_exact(False)
+        model.variance = variance
+        notes.append(f"exact mode does not hold here ({variance}): fast mode is used, near-ties may differ")
+    if model.device.type == "cpu":
+        model.threads = torch.get_num_threads()
+    return variance
+
+
+def find_variance(model: TorchModel, chunk: int = CHUNK) -> str:
     """Return "" if the model is batch-invariant, else a sentence that says which outputs differ.
 
     A text's logits, keys and values in random chunks, batched with other texts, are compared with those of the text
@@ -33,7 +49,7 @@ def find_variance(model: TorchModel, chunk: int = CHUNK, length: int = LENGTH) -
     model.
     """
     assert model.cache is not None and model.cache.slots >= 2
-    length, layers = _affordable(model, length)
+    length, layers = _affordable(model)
     random = Random(0)
     ids, other = ([random.randrange(min(model.spec.vocab_size, 900)) for _ in range(length)] for _ in range(2))
     keep = max(4, min(length, 1_000_000 // model.spec.vocab_size))
@@ -57,17 +73,17 @@ def find_variance(model: TorchModel, chunk: int = CHUNK, length: int = LENGTH) -
 
 
 def tried_length(model: TorchModel) -> int:
-    """Return the length in tokens of the text that `find_variance` uses on a first start."""
-    return _affordable(model, LENGTH)[0]
+    """Return the length in tokens of the text that `find_variance` uses."""
+    return _affordable(model)[0]
 
 
-def _affordable(model: TorchModel, length: int) -> tuple[int, int]:
+def _affordable(model: TorchModel) -> tuple[int, int]:
     """Return the number of tokens and layers to check within OPERATIONS; 0 layers means all.
 
     A large model's text runs through the first layers if those can run alone. Otherwise the text is shortened.
     """
     assert model.cache is not None
-    length = min(length, model.spec.max_length, model.cache.capacity)
+    length = min(LENGTH, model.spec.max_length, model.cache.capacity)
     if model.device.type != "cpu":
         return length, 0
     layers = [layer for layer in model.network.modules() if isinstance(layer, TiledLinear | NativeLinear)]
@@ -75,8 +91,7 @@ def _affordable(model: TorchModel, length: int) -> tuple[int, int]:
     weights = sum(layer.out_features * layer.in_features for layer in matrices)  # without the head, which sees few rows
     if isinstance(model.network, LeanNetwork):
         blocks = len(model.network.blocks)
-        most = blocks if length > SAMPLED else SAMPLED_LAYERS
-        return length, max(1, min(most, int(OPERATIONS * blocks / (4 * LENGTH * max(1, weights)))))
+        return length, max(1, min(blocks, int(OPERATIONS * blocks / (4 * LENGTH * max(1, weights)))))
     return max(min(length, MIN_LENGTH), min(length, int(OPERATIONS / (4 * max(1, weights))))), 0
 
 

@@ -1,4 +1,4 @@
-"""Make the parts of an engine from its settings: load models, size caches, choose call shapes, proposers and policy."""
+"""Make an engine's parts from its settings: load models, size caches, check `exact`, choose proposers and policy."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ WINDOW = 2
 
 # Phases whose results are kept: a first start names them with their time.
 MEASURING = "measuring threads, reading speed and rounds (about 4 s, at the first start only)"
-SEARCHING = "searching for kernel calls that keep every bit (some seconds, at the first start only)"
+CHECKING = "checking that no row depends on the others"
 
 
 class Parts(TypedDict):
@@ -140,7 +140,7 @@ def prepare(
 def _tune_host(
     needs: Sequence[Need], config: EngineConfig, chunk: int, tell: Callable[[str], None], notes: list[str]
 ) -> None:
-    """Set each model's threads and shape of call, measured now or kept, and name the phase."""
+    """Set each model's threads, measured now or kept, check that `exact` holds, and name the phase."""
     tell(MEASURING)
     on_host = [need.model for need in needs if str(need.model.device) == "cpu"]
     if on_host:
@@ -148,11 +148,11 @@ def _tune_host(
         for model in on_host:
             model.use_threads(threads)
     for need in needs:
-        if need.model.searched:
-            from codespec.startup.calls import choose_calls  # with torch, as the models that need it
+        if need.model.checked:
+            from codespec.startup.batch_invariance import check_exact  # with torch, as the models that need it
 
-            tell(SEARCHING)
-            choose_calls(need.model, notes, chunk)
+            tell(CHECKING)
+            check_exact(need.model, notes, chunk)
     tell(MEASURING)
 
 

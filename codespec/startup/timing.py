@@ -154,7 +154,7 @@ def kept_table(
 ) -> Kept[CostTable]:
     """Return the file for the table of a target with these drafters and heads.
 
-    Forwards also depend on the shape of call, the slots and their size, and the captured graphs.
+    Forwards also depend on the rows of a call, the slots and their size, and the captured graphs.
     """
     facts: list[object] = [head.config for head in heads.values()]
     for model in (target, *drafters.values()):

@@ -5,19 +5,16 @@ In float32 and bfloat16, bit for bit. Fast mode: to 1e-5 in float32.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 
-from codespec.backends.torch.call_shape import CallShape
-from codespec.backends.torch.linear import tiled_linears
 from codespec.backends.torch.loader import wrap
 from codespec.startup.batch_invariance import find_variance
 from tests.backends.rounds import Replay, Round, covering, rounds
-from tests.tiny_models import MIXTURES, shaped, tiny_model, tiny_network
+from tests.tiny_models import MIXTURES, tiny_model, tiny_network
 
 DTYPES = [torch.float32, torch.bfloat16]
 ARCHITECTURES = [
@@ -80,38 +77,6 @@ def test_rounds(architecture: str, dtype: torch.dtype) -> None:
         assert find_variance(model) == ""
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
-def test_layers_that_compute_more_rows_than_they_are_given(dtype: torch.dtype) -> None:
-    """As in a model too large for the CPU caches, with another number of rows in each layer."""
-    model = tiny_model("llama", dtype=dtype)
-    if not model.calls.rows:
-        for number, layer in enumerate(tiled_linears(model.network)):
-            layer.calls = replace(model.calls, least=max(model.calls.least, (2, 5, 4, 6)[number % 4]))
-    check_bits(Replay(model, 40))
-
-
-TILES = {
-    "16 rows": CallShape(rows=16, queries=8, max_queries=8),
-    "32 rows": CallShape(rows=32, queries=32, max_queries=32),
-    "64 rows": CallShape(rows=64, queries=16, max_queries=32),
-    "128 rows": CallShape(rows=128, queries=16, max_queries=16, sizes=96),
-}
-
-
-@pytest.mark.parametrize(
-    ("tile", "architecture", "dtype"),
-    [*zip(TILES, ("mistral", "gemma2") * 2, (torch.bfloat16, torch.float32) * 2, strict=True)],
-    ids=name_of,
-)
-def test_every_shape_of_call(tile: str, architecture: str, dtype: torch.dtype) -> None:
-    """Even if this processor needs none of them: one number of rows is exact by construction."""
-    model = tiny_model(architecture, dtype=dtype)
-    model.use(TILES[tile])
-    check_bits(Replay(model, 70))
-    model.allocate(3, LONG)
-    assert find_variance(model) == ""
-
-
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -136,7 +101,6 @@ def test_transformers_layers_where_lean_ones_would_be_chosen(dtype: torch.dtype)
     network = tiny_network("qwen3", dtype=dtype)
     model = wrap(network, None, "tiny", device=torch.device("cpu"), dtype=dtype, exact=True, lean=False)  # type: ignore[arg-type]
     assert not model.spec.lean
-    shaped(model)
     check_bits(Replay(model, 40))
 
 

@@ -13,7 +13,6 @@ from transformers import AttentionInterface
 from codespec.backends.language_model import Rows
 from codespec.backends.torch import attention
 from codespec.backends.torch.cache import KVCache
-from codespec.backends.torch.call_shape import CallShape
 from codespec.backends.torch.linear import TiledLinear
 from codespec.backends.torch.model import TorchModel
 from codespec.startup.batch_invariance import find_variance
@@ -59,7 +58,7 @@ def depends_on_the_batch(patch: Patch) -> None:
 @pytest.mark.parametrize("fault", [few_query_rows, few_rows, depends_on_the_batch])
 def test_variance_is_found(fault: Callable[[Patch], None], architecture: str, monkeypatch: Patch) -> None:
     model = tiny_model(architecture)
-    model.use(CallShape())  # any number of rows
+    model.set_exact(False)  # any number of rows
     fault(monkeypatch)
     assert 0.0 < Replay(model, LENGTH).play(covering(LENGTH)) < 1e-4
     model.allocate(2, 64)

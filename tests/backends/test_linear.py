@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from codespec.backends.torch.call_shape import FAST, FEW_ROWS, UNTRIED, CallShape
+from codespec.backends.torch.call_shape import FEW_ROWS, ROWS, computed_rows
 from codespec.backends.torch.linear import (
     TiledLinear,
     can_pack,
@@ -23,7 +23,6 @@ from tests.tiny_models import tiny_model
 
 SIZES = st.integers(1, 90)
 # An older processor packs only float32; codespec then reports this and runs bfloat16 unpacked.
-SHAPES = st.sampled_from([FAST, UNTRIED, CallShape(least=5), CallShape(rows=16), CallShape(rows=32)])
 DTYPES = st.sampled_from([torch.float32, torch.bfloat16] if not can_pack(torch.bfloat16) else [torch.float32])
 
 
@@ -35,12 +34,12 @@ def relative(got: Tensor, wanted: Tensor) -> float:
     return float((got - wanted).abs().max() / wanted.abs().max().clamp(min=1e-6))
 
 
-@given(SIZES, SIZES, st.integers(1, 40), st.booleans(), st.booleans(), SHAPES, DTYPES)
+@given(SIZES, SIZES, st.integers(1, 40), st.booleans(), st.booleans(), st.booleans(), DTYPES)
 def test_equals_linear(
-    inner: int, outer: int, rows: int, biased: bool, packed: bool, calls: CallShape, dtype: torch.dtype
+    inner: int, outer: int, rows: int, biased: bool, packed: bool, exact: bool, dtype: torch.dtype
 ) -> None:
     plain = nn.Linear(inner, outer, bias=biased).to(dtype).requires_grad_(False)
-    tiled = TiledLinear(plain.weight, plain.bias, calls, packed)
+    tiled = TiledLinear(plain.weight, plain.bias, exact, packed)
     inputs = draw(rows, inner).to(dtype)
     wanted = inputs.float() @ plain.weight.float().T + (plain.bias.float() if biased else 0.0)
     got = tiled(inputs)
@@ -53,14 +52,9 @@ def test_equals_linear(
 def test_a_row_does_not_depend_on_the_others(
     inner: int, outer: int, rows: int, data: st.DataObject, dtype: torch.dtype, is_packed: bool
 ) -> None:
-    """One number of rows per call: packed in every size, otherwise in sizes of real models.
-
-    A plain product of 10 outputs does vary on an AMD EPYC; the search finds the call shape for such sizes
-    (test_call_search).
-    """
-    tile = CallShape(rows=data.draw(st.sampled_from([16, 32, 64])))
+    """Packed in every size, otherwise in sizes of real models: a plain product of 10 outputs varies on an AMD EPYC."""
     inner, outer = (inner, outer) if is_packed else (8 * inner, 8 * outer)
-    packed = TiledLinear(draw(outer, inner).to(dtype), draw(outer, seed=1).to(dtype), tile, is_packed)
+    packed = TiledLinear(draw(outer, inner).to(dtype), draw(outer, seed=1).to(dtype), True, is_packed)
     inputs = draw(rows, inner, seed=2).to(dtype)
     whole = packed(inputs)
     begin = data.draw(st.integers(0, rows - 1))
@@ -71,21 +65,19 @@ def test_a_row_does_not_depend_on_the_others(
 
 def test_few_numbers_of_rows_are_computed() -> None:
     """The library keeps a kernel for each, so a daemon's memory grows with every new number."""
-    computed = [CallShape().computed(count) for count in range(513)]
+    computed = [computed_rows(count, False) for count in range(513)]
     assert computed[: FEW_ROWS + 1] == list(range(FEW_ROWS + 1)) and len(set(computed)) <= 60
     assert all(count <= padded <= count * 9 / 8 for count, padded in enumerate(computed))
-    assert all(CallShape().computed(padded) == padded for padded in computed)
-    tiled = CallShape(rows=32)
-    assert [tiled.computed(count) for count in (0, 1, 32, 33, 96)] == [0, 32, 32, 64, 96]
-    assert CallShape(least=5).computed(2) == 5 and CallShape(least=5).computed(0) == 0
+    assert all(computed_rows(padded, False) == padded for padded in computed)
+    assert [computed_rows(count, True) for count in (0, 1, ROWS, ROWS + 1)] == [0, ROWS, ROWS, 2 * ROWS]
 
 
 def test_no_rows_at_all() -> None:
-    assert TiledLinear(draw(7, 12), None, UNTRIED)(draw(0, 12)).shape == (0, 7)
+    assert TiledLinear(draw(7, 12), None, True)(draw(0, 12)).shape == (0, 7)
 
 
 def test_leading_dimensions_and_strides_are_kept() -> None:
-    packed = TiledLinear(draw(7, 12), None, UNTRIED)
+    packed = TiledLinear(draw(7, 12), None, True)
     inputs = draw(2, 12, 3, seed=3).transpose(1, 2)
     assert packed(inputs).shape == (2, 3, 7)
     assert torch.equal(packed(inputs)[1, 2], packed(inputs[1:, 2:].contiguous())[0, 0])
@@ -113,7 +105,7 @@ def test_a_whole_module() -> None:
     block, ids = Block().requires_grad_(False), torch.arange(20)
     nn.init.normal_(block.conv.bias)
     wanted = block(ids)
-    assert tile_linears(block, UNTRIED, packed=True) == 4
+    assert tile_linears(block, exact=True, packed=True) == 4
     assert not [m for m in block.modules() if isinstance(m, nn.Linear | Conv1D)]
     assert block.again is block.linear
     assert relative(block(ids), wanted) <= 1e-5
@@ -153,8 +145,8 @@ def test_a_depth_that_lets_one_row_reach_another_is_padded() -> None:
     Plain products stay unpadded; a trial on the model checks whether their rows are independent.
     """
     packed = not can_pack(torch.bfloat16)
-    layer = TiledLinear(draw(24, 80).bfloat16(), None, UNTRIED, packed)
-    assert layer.missing == 16 * packed and TiledLinear(draw(24, 80), None, UNTRIED).missing == 0
+    layer = TiledLinear(draw(24, 80).bfloat16(), None, True, packed)
+    assert layer.missing == 16 * packed and TiledLinear(draw(24, 80), None, True).missing == 0
     rows = draw(6, 80).bfloat16()
     beside = torch.full_like(rows, float("nan"))
     beside[2] = rows[2]
@@ -169,7 +161,7 @@ def test_the_fallback_is_announced_and_works(architecture: str, monkeypatch: pyt
     assert model.spec.notes == ("this torch build has no oneDNN: plain products are used, which are slower",)
     assert tiled_linears(model.network) and not any(layer.packed for layer in tiled_linears(model.network))
     model.allocate(2, 64)
-    assert find_variance(model) == ""  # in whatever call shape that takes
+    assert find_variance(model) == ""
 
 
 def test_packing_is_on_by_itself() -> None:

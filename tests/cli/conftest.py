@@ -17,9 +17,7 @@ from tempfile import TemporaryDirectory
 import pytest
 import torch
 
-from codespec.backends.torch.call_shape import FAST
 from codespec.cli import main
-from codespec.startup.calls import SearchResult
 from tests.tiny_models import tiny_network
 from tests.toy_tokenizers import MARKERS, toy_backend
 
@@ -159,6 +157,5 @@ def command(capsys: pytest.CaptureFixture[str]) -> Iterator[Command]:
 
 
 def varies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make every call shape fail the exactness check from now on."""
-    monkeypatch.setattr("codespec.startup.calls._kept", lambda *_: None)
-    monkeypatch.setattr("codespec.startup.calls.settle", lambda model, chunk: SearchResult(FAST, "it varies"))
+    """Make every model fail the check of exact mode from now on."""
+    monkeypatch.setattr("codespec.startup.batch_invariance.find_variance", lambda *_: "it varies")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from codespec.backends.torch.call_shape import computed_rows
 from codespec.backends.torch.linear import tiled_linears
 from tests.server.conftest import Plain, plain, toy  # noqa: F401
 from tests.server.daemons import Served, serving
@@ -47,7 +48,7 @@ def compile_kernels(served: Served) -> None:
 
     def compute() -> None:
         for layer in layers:
-            for rows in {layer.calls.computed(count) for count in range(1, 129)}:
+            for rows in {computed_rows(count, layer.exact) for count in range(1, 129)}:
                 layer(torch.zeros(rows, layer.in_features))
 
     asyncio.run_coroutine_threadsafe(served.source.call(compute), served.loop).result(60)  # type: ignore[arg-type]

@@ -20,7 +20,7 @@ from codespec.backends.torch import attention
 from codespec.backends.torch.loader import wrap
 from codespec.backends.torch.model_check import quiet
 from codespec.errors import ModelError
-from codespec.startup.calls import find_calls
+from codespec.startup.batch_invariance import find_variance
 from codespec.store.model_folder import why_unsuitable
 
 TINY: dict[str, Any] = {
@@ -138,7 +138,8 @@ def test_lists_of_sizes_and_shared_keys(kind: str) -> None:
     with quiet():
         network = build(kind, own=True)
         model = wrap(network, None, kind, device=torch.device("cpu"), dtype=torch.float32, exact=True)  # type: ignore[arg-type]
-        assert network.config.num_kv_shared_layers and find_calls(model).variance == ""
+        model.allocate(3, 256)
+        assert network.config.num_kv_shared_layers and find_variance(model) == ""
 
 
 def test_a_configuration_that_the_class_itself_cannot_run() -> None:

@@ -18,7 +18,6 @@ from codespec.backends.heads.checkpoint import LoadedHead
 from codespec.backends.heads.config import HeadConfig
 from codespec.backends.heads.networks import DFlash, Eagle3, HeadRotary
 from codespec.backends.torch.cache import KVCache
-from codespec.backends.torch.call_shape import FAST
 from codespec.backends.torch.linear import can_pack, tile_linears
 from codespec.backends.torch.model import TorchModel
 
@@ -114,7 +113,7 @@ class HeadRunner:
         )
         cache.followers.append(self.cache)
         if target.device.type == "cpu":
-            tile_linears(head.network, FAST, packed=not can_pack(target.dtype))
+            tile_linears(head.network, exact=False, packed=not can_pack(target.dtype))
 
     def open(self, slot: int, ids: list[int]) -> Reading:
         """Return a reading of the slot's text that starts after the positions in the head's cache."""

@@ -1,7 +1,7 @@
 """A Llama-shaped model as the engine sees it, computed by the native kernels: exact by construction, without torch.
 
-A row's bits depend on no other row, thread or instruction set, so there is no shape of call to search for and nothing
-to try at start. Keys and values stay in the library's own layout.
+A row's bits depend on no other row, thread or instruction set, so there is nothing to try at start. Keys and
+values stay in the library's own layout.
 """
 
 from __future__ import annotations

@@ -5,10 +5,9 @@ A forward is flat: the rows (tokens) of all sequences are concatenated into a ba
 which a single kernel reads on the device (`slot_attention`). Grouped query heads are folded into query rows; K and V
 are not expanded.
 
-Calls use the model's `CallShape`: a number of query rows that keeps a row's bits the same on this processor, and keys
-in whole blocks. A product over more than 192 keys splits its sum according to the number of keys, so without blocks a
-row's bits would depend on the length of the text after it in the same forward (with 256 keys, 1 of 1,700 bfloat16 rows
-did).
+In exact mode calls have one number of query rows, which keeps a row's bits the same, and keys in whole blocks. A
+product over more than 192 keys splits its sum according to the number of keys, so without blocks a row's bits would
+depend on the length of the text after it in the same forward (with 256 keys, 1 of 1,700 bfloat16 rows did).
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad, scaled_dot_product_attention
 
 from codespec.backends.torch.cache import KVCache
-from codespec.backends.torch.call_shape import KEY_BLOCK, UNTRIED, CallShape, Scoring, Span
+from codespec.backends.torch.call_shape import HEAD_UNIT, KEY_BLOCK, ROWS, Scoring, Span
 from codespec.backends.torch.cuda.launch import DeviceRows
 from codespec.backends.torch.cuda.slot_attention import slot_attention
 from codespec.backends.torch.recurrent_states import Plan, States
@@ -63,7 +62,7 @@ class ForwardContext:
 
     spans: list[Span]
     cache: KVCache | None
-    calls: CallShape = UNTRIED
+    exact: bool = True
     rows: DeviceRows | None = None
     heads: dict[int, Heads] = field(default_factory=dict)
     inverse_frequencies: Tensor | None = None  # [rows, rotary_dim / 2], if the rotary variant is chosen per request
@@ -90,7 +89,7 @@ class ForwardContext:
     def read(self, layer: int, span: Span) -> tuple[Tensor, Tensor]:
         """Return the keys and values of a span's slot, [kv_heads, keys, size] each."""
         assert self.cache is not None
-        return self.cache.read(layer, span.slot, span.length + -span.length % self.calls.keys)
+        return self.cache.read(layer, span.slot, span.length + (-span.length % KEY_BLOCK if self.exact else 0))
 
     def mask(self, span: Span, queries: Tensor, folded: int, keys: int, window: int) -> Tensor:
         """Return the additive mask [query rows, keys] of a span whose rows are repeated `folded` times, cached for all
@@ -184,15 +183,15 @@ def attend_span(
     """Attend one span: query [kv_heads, folded * rows, size], head by head, over keys [kv_heads, L, size] ->
     [kv_heads, folded * rows, value_size].
     """
-    count, length, calls = query.shape[1], keys.shape[1], context.calls
-    value_size, folded = values.shape[2], count // span.rows
-    tiles, each = calls.query_tiles(count)
-    wider = -query.shape[2] % calls.sizes  # for values too: torch's kernel needs equal head sizes
-    if (missing := tiles * each - count) or wider:
+    count, value_size, folded = query.shape[1], values.shape[2], query.shape[1] // span.rows
+    tiles, each, missing = 1, count, 0
+    if context.exact:
+        tiles, each, missing = -(-count // ROWS), ROWS, -count % ROWS
+        wider, more = -query.shape[2] % HEAD_UNIT, -keys.shape[1] % KEY_BLOCK
         query = pad(query, (0, wider, 0, missing))
-    if (more := -length % calls.keys) or wider:
-        keys, values = pad(keys, (0, wider, 0, more)), pad(values, (0, wider, 0, more))
-    sees_all = span.rows == 1 and calls.keys == 1 and not (scoring.window or scoring.eager)  # no keys are padding
+        if wider or more:  # values, too: torch's kernel needs equal head sizes
+            keys, values = pad(keys, (0, wider, 0, more)), pad(values, (0, wider, 0, more))
+    sees_all = span.rows == 1 and not (context.exact or scoring.window or scoring.eager)  # no keys are padding
     mask = None if sees_all else context.mask(span, query, folded, keys.shape[1], scoring.window)
     if scoring.sinks is not None:
         row_sinks = scoring.sinks.reshape(len(query), -1).repeat_interleave(span.rows, dim=1)

@@ -2,8 +2,8 @@
 
 transformers stores the experts of a layer as two stacked parameters [experts, out, in] and multiplies by them in calls
 whose shape depends on how many rows chose an expert, so a row's bits depend on its neighbours. Linear layers are
-packed, quantized and called in the model's call shape like every other matrix, and the search for that shape covers
-them. The results of a row's experts are summed in the order in which its router ranked them.
+packed, quantized and called with one number of rows like every other matrix. The results of a row's experts are summed
+in the order in which its router ranked them.
 
 A router also multiplies by a bare parameter. It keeps its own code, in which only the product is replaced.
 """
@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from codespec.backends.torch.call_shape import CallShape
 from codespec.backends.torch.linear import TiledLinear, replace_modules
 from codespec.backends.torch.rowwise import SteadySigmoids, in_small_pieces, run_inside
 
@@ -59,17 +58,17 @@ class Experts(nn.Module):
 
 
 class RouterProduct(SteadySigmoids):
-    """A context in which products with the router's weight use the model's call shape.
+    """A context in which products with the router's weight are exact.
 
     Some routers convert their weight to float32 first, so a weight is recognized by its shape, and a layer is made for
     each dtype that occurs.
     """
 
-    def __init__(self, router: nn.Module, calls: CallShape, packed: bool) -> None:
+    def __init__(self, router: nn.Module, packed: bool) -> None:
         super().__init__()
         weight = router.weight
         assert isinstance(weight, Tensor)
-        self._shape, self._calls, self._packed = weight.shape, calls, packed
+        self._shape, self._packed = weight.shape, packed
         self.made = nn.ModuleDict()  # by dtype
 
     def __torch_function__(
@@ -85,7 +84,7 @@ class RouterProduct(SteadySigmoids):
         rows, weight, bias = (*args, None)[:3]
         name = f"of {str(weight.dtype)[6:]}"
         if name not in self.made:
-            self.made[name] = TiledLinear(weight, bias, self._calls, self._packed)
+            self.made[name] = TiledLinear(weight, bias, True, self._packed)
         return self.made[name](rows)
 
 
@@ -94,14 +93,14 @@ def unstack_experts(model: nn.Module) -> int:
     return len(replace_modules(model, lambda layer: Experts(layer) if is_stacked(layer) else None))
 
 
-def tile_routers(model: nn.Module, calls: CallShape, packed: bool) -> None:
-    """Make the router of every layer with unstacked experts multiply in the model's call shape."""
+def tile_routers(model: nn.Module, packed: bool) -> None:
+    """Make the router of every layer with unstacked experts multiply exactly."""
     for parent in list(model.modules()):
         experts = [child for child in parent.children() if isinstance(child, Experts)]
         for child in parent.children():
             weight = child._parameters.get("weight")
             if experts and weight is not None and weight.dim() == 2 and len(weight) == len(experts[0].first):
-                product = RouterProduct(child, calls, packed)
+                product = RouterProduct(child, packed)
                 child.products = product.made
                 run_inside(product, child)
 

@@ -39,7 +39,7 @@ class Taps:
     def take(self, dtype: torch.dtype) -> Tensor | None:
         """Return the last forward's outputs: [N, layers, width].
 
-        Return None if it ran only some of the layers, as trials of call shapes do.
+        Return None if it ran only some of the layers, as the check of exact mode does.
         """
         kept, self._kept = self._kept, {}
         if len(kept) < len(self.layers):

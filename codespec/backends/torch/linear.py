@@ -1,8 +1,8 @@
 """Linear layers for a CPU, with weights packed once for its matrix kernels.
 
-`TiledLinear` is called in the model's call shape. torch's plain bfloat16 product repacks the weight at every call;
-the packed op (which Inductor's freezing emits) does not, and was measured 1.5-1.8 x faster. If a processor has no
-packed product for a dtype, the plain one is called in the same shape, so that `exact` holds there too.
+In exact mode `TiledLinear` calls them with one number of rows. torch's plain bfloat16 product repacks the weight at
+every call; the packed op (which Inductor's freezing emits) does not, and was measured 1.5-1.8 x faster. If a processor
+has no packed product for a dtype, the plain one is called with as many rows, so that `exact` holds there too.
 """
 
 from __future__ import annotations
@@ -13,20 +13,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
-from codespec.backends.torch.call_shape import UNTRIED, CallShape
+from codespec.backends.torch.call_shape import ROWS, computed_rows
 
-HUGE = 64_000_000  # a matrix with more values is an output head, which multiplies few rows
 # With AMX a NaN in one row spreads to other rows unless the depth is a multiple of this (oneDNN issue 5717).
 DEPTH_UNIT = 32
 
 
 class TiledLinear(nn.Module):
-    """`nn.Linear` in calls of one shape; [*, in] -> [*, out]. `packed` is the weight in the kernel's own layout."""
+    """`nn.Linear`, in calls of ROWS rows if `exact`; [*, in] -> [*, out]. `packed` is the weight in the kernel's own
+    layout.
+    """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, calls: CallShape, packed: bool = True) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None, exact: bool, packed: bool = True) -> None:
         super().__init__()
         self.out_features, self.in_features = weight.shape
-        self.calls = calls
+        self.exact = exact
         self.bias = bias
         self.missing = -self.in_features % DEPTH_UNIT if weight.element_size() < torch.float32.itemsize else 0
         self.dtype = weight.dtype
@@ -43,14 +44,14 @@ class TiledLinear(nn.Module):
         flat = inputs.dim() == 2  # a needless view costs a tenth of a small product's time
         rows = inputs if flat else inputs.reshape(-1, self.in_features)
         count = rows.shape[0]
-        most = self.calls.max_rows(self.is_huge)
-        out = torch.cat([self._call(part) for part in rows.split(most)]) if 0 < most < count else self._call(rows)
+        tiled = self.exact and count > ROWS
+        out = torch.cat([self._call(part) for part in rows.split(ROWS)]) if tiled else self._call(rows)
         return out if flat else out.reshape(*inputs.shape[:-1], self.out_features)
 
     def _call(self, rows: Tensor) -> Tensor:
         """Return the product of rows that fit into one call, padded to its shape."""
         count = rows.shape[0]
-        computed = self.calls.computed(count)
+        computed = computed_rows(count, self.exact)
         if computed == count and not self.missing:
             return self.multiply(rows)
         one = count == 1 and not self.missing
@@ -65,16 +66,6 @@ class TiledLinear(nn.Module):
         return out
 
     @property
-    def nbytes(self) -> int:
-        """Size of the weight in bytes."""
-        return self.out_features * self.in_features * self.dtype.itemsize
-
-    @property
-    def is_huge(self) -> bool:
-        """Whether the layer is the output head of a large vocabulary, or as large as one."""
-        return self.out_features * self.in_features > HUGE
-
-    @property
     def kind(self) -> tuple[int, int, bool, torch.dtype]:
         """The properties that select its kernels, apart from rows."""
         return self.out_features, self.in_features, self.bias is not None, self.dtype
@@ -83,7 +74,7 @@ class TiledLinear(nn.Module):
 def can_pack(dtype: torch.dtype) -> str:
     """Check on a small product that the packed op exists and is correct; return "" or the problem.
 
-    Batch invariance is tested on the model itself (`startup.calls`).
+    Batch invariance is tested on the model itself (`startup.batch_invariance`).
     """
     if not torch.backends.mkldnn.is_available():
         return "this torch build has no oneDNN"
@@ -91,7 +82,7 @@ def can_pack(dtype: torch.dtype) -> str:
     weight = torch.randn(96, 64, generator=generator).to(dtype)
     rows = torch.randn(24, 64, generator=generator).to(dtype)
     try:
-        out = TiledLinear(weight, None, UNTRIED)(rows)
+        out = TiledLinear(weight, None, exact=True)(rows)
     except (RuntimeError, AttributeError) as error:
         return f"torch's packed product is not usable ({str(error).splitlines()[0]})"
     near = 1e-3 if dtype == torch.float32 else 0.1
@@ -100,12 +91,12 @@ def can_pack(dtype: torch.dtype) -> str:
     return ""
 
 
-def tile_linears(model: nn.Module, calls: CallShape, packed: bool) -> int:
+def tile_linears(model: nn.Module, exact: bool, packed: bool) -> int:
     """Replace the model's linear layers in place and return their number. Plain weights are freed unless tied."""
 
     def make(layer: nn.Module) -> nn.Module:
         weight, bias = weight_and_bias(layer)
-        return TiledLinear(weight, None if bias is None else bias.detach(), calls, packed)
+        return TiledLinear(weight, None if bias is None else bias.detach(), exact, packed)
 
     return len(replace_linears(model, make))
 

@@ -22,7 +22,6 @@ from codespec.backends.language_model import ModelSpec
 from codespec.backends.memory_plan import demand_room, free_memory, weights_claim
 from codespec.backends.text_tokenizer import check_tokenizer, load_tokenizer
 from codespec.backends.torch.attention import NAME, Seam, register
-from codespec.backends.torch.call_shape import FAST, UNTRIED
 from codespec.backends.torch.cuda import invariant_linear
 from codespec.backends.torch.cuda.slot_attention import require_triton
 from codespec.backends.torch.experts import tile_routers, unstack_experts
@@ -219,9 +218,9 @@ def _pack(network: nn.Module, device: torch.device, dtype: torch.dtype, exact: b
         replace_activations(network)
         steady_gates(network)
     if exact or not problem:
-        tile_linears(network, UNTRIED if exact else FAST, packed=not problem)
+        tile_linears(network, exact, packed=not problem)
     if exact:
-        tile_routers(network, UNTRIED, packed=not problem)
+        tile_routers(network, packed=not problem)
     return not problem, (f"{problem}: plain products are used, which are slower",) if problem else ()
 
 

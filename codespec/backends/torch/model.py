@@ -27,7 +27,7 @@ from codespec.backends.language_model import (
 )
 from codespec.backends.torch.attention import ForwardContext, Heads, Seam
 from codespec.backends.torch.cache import KVCache, LayerShape, cache_bytes
-from codespec.backends.torch.call_shape import FAST, UNTRIED, CallShape, Span
+from codespec.backends.torch.call_shape import ROWS, Span
 from codespec.backends.torch.cuda.graphs import StepRunner
 from codespec.backends.torch.cuda.launch import DeviceRows, tile_positions
 from codespec.backends.torch.lean import Taps, attach_taps
@@ -42,7 +42,7 @@ Steps = Literal["spans", "device"]
 class TorchModel(LanguageModel):
     """A transformers network with its KV cache. Rows of several sequences share one flat forward."""
 
-    searched = True
+    checked = True
 
     def __init__(
         self,
@@ -61,8 +61,7 @@ class TorchModel(LanguageModel):
         self.network = network
         self.device: torch.device = device
         self.dtype = dtype
-        self.calls = UNTRIED if exact else FAST
-        self.threads: int | None = None  # thread count for which `calls` was chosen; None: any
+        self.threads: int | None = None  # thread count with which `exact` was checked; None: any
         self.steps: Steps = steps or ("spans" if device.type == "cpu" else "device")
         self.on_device = self.steps == "device"
         self.shapes: dict[int, LayerShape] = {}
@@ -91,8 +90,8 @@ class TorchModel(LanguageModel):
 
     @property
     def call_facts(self) -> tuple[object, ...]:
-        """The shape of call, and the captured graphs."""
-        return (self.calls, self.bucket_rows, self.captured)
+        """The rows of a call, and the captured graphs."""
+        return (ROWS if self.exact else 0, self.bucket_rows, self.captured)
 
     def use_threads(self, count: int) -> None:
         """Set torch's number of threads, which all models of the process share."""
@@ -118,11 +117,11 @@ class TorchModel(LanguageModel):
             return device_logits
         return logits.numpy()
 
-    def use(self, calls: CallShape) -> None:
-        """Set the call shape for products and for attention over spans."""
-        self.calls = calls
+    def set_exact(self, exact: bool) -> None:
+        """Compute products, and attention over spans, in calls of ROWS rows or, if not exact, of any number."""
+        self.exact = exact
         for layer in tiled_linears(self.network):
-            layer.calls = calls
+            layer.exact = exact
 
     def tap(self, layers: Sequence[int]) -> None:
         """Record the outputs of these layers in `features`, in addition to the layers tapped before.
@@ -273,7 +272,7 @@ class TorchModel(LanguageModel):
 
     def _run_on_device(self, rows: DeviceRows, kept: Tensor) -> Tensor:
         """Run a step on the device; return logits [kept, vocabulary]. Graphs record this."""
-        context = ForwardContext([], self.cache, self.calls, rows)
+        context = ForwardContext([], self.cache, self.exact, rows)
         if self._frequencies is not None:
             context.inverse_frequencies, context.rotary_scale = self._frequencies.of(rows.slots)
         logits = self._call(context, rows.ids, rows.positions, kept)
@@ -313,7 +312,7 @@ class TorchModel(LanguageModel):
             ids.extend(rows.ids)
             positions.extend(range(rows.start, rows.end))
         kept = list(kept_rows(batch))
-        context = ForwardContext(spans, cache, self.calls)
+        context = ForwardContext(spans, cache, self.exact)
         if self.states:
             context.states = self._states_of(batch, cache)
             context.plans = context.states.plan(batch)

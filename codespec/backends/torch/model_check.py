@@ -82,17 +82,14 @@ def check_seam(model: TorchModel, reference: Tensor | None) -> None:
     compared = [("one sequence alone", ragged, alone)]
     if reference is not None:
         compared.insert(0, ("its own attention", whole, reference))
-    # Native products are exact, but attention is float32 and its call shape is not settled yet: its last bits may
-    # depend on the call, and a value near a rounding boundary may get another code. Exact mode compares bits once the
-    # shape is settled (`calls.settle`). This check detects a wrong seam, in fast mode too.
+    # Bits are compared by `startup.batch_invariance`, in exact mode. This check detects a wrong seam, in fast mode too.
     form = torch.bfloat16 if model.spec.dtype == "native" else model.dtype
     for name, got, wanted in compared:
         difference = gap(got, wanted.to(got.device), form)
         if not difference <= TOLERANCE[form]:
             why = why_unfit(model.network) or f"it differs from {name} by {difference:.2g}"
             raise ModelError(refusal(model.spec.architecture, why))
-    # Except in exact mode on a CPU, an expert may round differently if more or fewer rows choose it. So may a kernel,
-    # which the search for a call shape detects.
+    # Except in exact mode on a CPU, an expert may round differently if more or fewer rows choose it.
     if not leak <= (TOLERANCE[form] if has_experts(model.network, stacked=model.exact) else ROUNDING):
         why = why_unfit(model.network) or f"other sequences change its results by {leak:.2g}"
         raise ModelError(refusal(model.spec.architecture, why))

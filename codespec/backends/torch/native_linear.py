@@ -2,7 +2,7 @@
 
 For every family whose whole step the kernels do not compute: mixtures of experts, recurrent layers, other norms and
 gates. Weights have eight bits in blocks of 32, rounded once at load. A row's product depends on no other row, thread or
-instruction set (native/README.md), so these layers need no shape of call.
+instruction set (native/README.md), so these layers are exact as they are.
 """
 
 from __future__ import annotations

@@ -75,8 +75,7 @@ def load_pair(config: EngineConfig, batch: int, longest: int) -> Pair:
     """
     import torch  # takes a second, and the demo reads a pair without it
 
-    from codespec.startup.batch_invariance import MIN_LENGTH
-    from codespec.startup.calls import choose_calls
+    from codespec.startup.batch_invariance import MIN_LENGTH, check_exact
 
     torch.set_num_threads(max(1, config.threads))
     target = load_model(config.target, device=config.device, dtype=config.dtype, exact=True)
@@ -93,7 +92,7 @@ def load_pair(config: EngineConfig, batch: int, longest: int) -> Pair:
     notes: list[str] = []
     make_room(needs, config.graph_rows, lambda phase: None, notes)
     for need in needs:
-        variance = choose_calls(need.model, []).variance if need.model.searched else ""
+        variance = check_exact(need.model, []) if need.model.checked else ""
         if variance:
             raise ConfigError(
                 f"This target can't be replayed ({variance}): choose another --dtype, --device or target."

@@ -5,7 +5,7 @@ context, and a prompt is timed too.
 
 A step must read its weights and its sequences' keys and values, so their bytes over the measured bandwidth are its
 lower bound. Formats, modes, sizes and the bandwidth take turns in every sweep; ratios are taken within a sweep, and
-their medians are reported. On a CPU both modes are call shapes of the same model.
+their medians are reported. On a CPU the same model runs in both modes.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from codespec_lab.bench.harness import Figures, Scenario, in_turn
 from codespec_lab.bench.report import table
 from codespec_lab.bench.settings import StepBench
 from codespec_lab.bench.shapes import OWN, SHAPES, Shape
-from codespec_lab.bench.step_models import find_measured_calls, random_model, shape_of, step_bytes
+from codespec_lab.bench.step_models import find_modes, random_model, shape_of, step_bytes
 
 BUFFER = {"cpu": 512 * 2**20, "cuda": 4 * 2**30}  # bytes: several times the caches
 MODES = ("exact", "fast")
-TRIED_SLOTS = 3  # slots for the search for an exact call shape
+TRIED_SLOTS = 3  # slots for the check of exact mode
 
 
 class Key(NamedTuple):
@@ -75,7 +75,7 @@ def run_step_bench(bench: StepBench, tell: Callable[[str], None] = print) -> dic
 
 
 class StepRun:
-    """The models in every number format, with their call shapes."""
+    """The models in every number format, with the modes to measure."""
 
     def __init__(self, bench: StepBench, tell: Callable[[str], None]) -> None:
         self.bench, self.tell, config = bench, tell, bench.config
@@ -91,13 +91,14 @@ class StepRun:
         self.models = {kind: self._model(kind) for kind in bench.dtypes}
         self.notes: list[str] = []
         make_room(self._needs(), config.graph_rows, tell, self.notes)
-        tell("looking for the exact shape of call …" if self.on_cpu else "measuring …")
-        self.calls = {kind: find_measured_calls(model, config.mode, chunk) for kind, model in self.models.items()}
+        tell("checking exact mode …" if self.on_cpu else "measuring …")
+        found = {kind: find_modes(model, config.mode, chunk) for kind, model in self.models.items()}
+        self.modes = {kind: modes for kind, (modes, _) in found.items()}
         self.notes += sorted({note for model in self.models.values() for note in model.spec.notes})
         self.notes += [
-            f"{kind}: exact mode does not hold here ({found.variance}), so only fast is measured"
-            for kind, found in self.calls.items()
-            if found.variance
+            f"{kind}: exact mode does not hold here ({variance}), so only fast is measured"
+            for kind, (_, variance) in found.items()
+            if variance
         ]
 
     @property
@@ -132,7 +133,7 @@ class StepRun:
         """Return facts and rows."""
         first = next(iter(self.models.values()))
         config, prompt = self.bench.config, (self.bench.prompt, 1, 0)
-        modes = {kind: found.mode(config.mode) for kind, found in self.calls.items()}
+        modes = {kind: config.mode if config.mode in modes else modes[0] for kind, modes in self.modes.items()}
         keys = [Key(kind, modes[kind], size) for kind in self.models for size in self.rows]
         prompts = [Key(kind, modes[kind], prompt, chunk) for kind in self.models for chunk in self.chunks]
         return {
@@ -142,7 +143,6 @@ class StepRun:
             "processor": processor().label,
             "threads": torch.get_num_threads(),
             "mode": config.mode,
-            "calls": {kind: found.as_dict() for kind, found in self.calls.items()},
             "sweeps": self.bench.sweeps,
             "parameters": first.spec.parameters,
             "graph_rows": config.graph_rows,
@@ -178,15 +178,15 @@ class StepRun:
             Key(kind, mode, rows, chunk)
             for rows, chunk in sizes
             for mode in in_turn(MODES, sweep)
-            for kind, found in self.calls.items()
-            if mode in found.shapes
+            for kind, modes in self.modes.items()
+            if mode in modes
         ]
 
     def _take(self, key: Key) -> float:
         """Return the seconds of a cell."""
         model = self.models[key.kind]
         if self.on_cpu and isinstance(model, TorchModel):
-            model.use(self.calls[key.kind].shapes[key.mode])
+            model.set_exact(key.mode == "exact")
         return time_prompt(model, key.rows[0], key.chunk) if key.chunk else time_forward(model, key.rows)
 
 
@@ -262,20 +262,11 @@ def report(found: Figures) -> list[str]:
         f"{found['shape']}, {found['weights']} weights, {found['device']}, {found['threads']} thread(s), "
         f"{found['mode']}; measured bandwidth {found['bandwidth_gb']} GB/s",
         found["processor"],
-        *(_calls(dtype, calls) for dtype, calls in found["calls"].items() if "fast" in calls),
         *table(rows),
         *map(_prompt, found["prompts"]),
         f"a step of the drafter ({found['drafter']['name']}): {found['drafter']['ms']} ms",
         *found["notes"],
     ]
-
-
-def _calls(dtype: str, calls: Mapping[str, Any]) -> str:
-    """Return the call shapes of a number format, and how they were found."""
-    if "exact" not in calls:
-        return f"{dtype}: fast only: {calls['fast']}"
-    took = f"found in {calls['search_s']:.1f} s, tried again in {calls['later_s']:.1f} s on a later start"
-    return f"{dtype}: exact: {calls['exact']} ({calls['tried']}; {took}); fast: {calls['fast']}"
 
 
 def _prompt(row: Mapping[str, Any]) -> str:

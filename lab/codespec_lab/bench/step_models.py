@@ -1,16 +1,11 @@
-"""The models for `codespec bench step` (a local one, or random weights of a given shape), and the call shapes for exact
-and fast mode. A step's cost depends on sizes, not on trained values.
+"""The models for `codespec bench step` (a local one, or random weights of a given shape), and the modes to
+measure. A step's cost depends on sizes, not on trained values.
 
 Weights of zero would do for timing on a CPU (`enlarge`), but a GPU draws less power on them and runs at other
-clocks. The search for an exact call shape is timed here; steps are timed in `run`.
+clocks.
 """
 
 from __future__ import annotations
-
-import time
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -18,42 +13,16 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from codespec.backends.language_model import LanguageModel
 from codespec.backends.native.model import NativeModel
 from codespec.backends.torch.attention import NAME, register
-from codespec.backends.torch.call_shape import FAST, CallShape
 from codespec.backends.torch.loader import DTYPES, find_device, wrap
 from codespec.backends.torch.model import TorchModel
 from codespec.errors import ModelError
 from codespec.files import read_json
-from codespec.startup.batch_invariance import SAMPLED, find_variance
-from codespec.startup.calls import settle
+from codespec.startup.batch_invariance import find_variance
 from codespec.store.resolve import resolve
 from codespec.text.tokenizer import TextTokenizer
 from codespec_lab.bench.shapes import Shape
 
 LONGEST = 32768
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredCalls:
-    """Call shapes by mode: both on a CPU, but only fast if the model's results vary with the batch in every shape
-    (`variance`). `search` and `later` are the seconds that a first and a later start spend on the search.
-    """
-
-    shapes: Mapping[str, CallShape]
-    variance: str = ""
-    tried: str = ""
-    search: float = 0.0
-    later: float = 0.0
-
-    def mode(self, configured: str) -> str:
-        """Return the configured mode if it can be measured, else the other one."""
-        return configured if configured in self.shapes else next(iter(self.shapes))
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        labels = {mode: shape.label for mode, shape in self.shapes.items()}
-        if self.variance:
-            return {**labels, "variance": self.variance, "search_s": round(self.search, 3)}
-        return {**labels, "tried": self.tried, "search_s": round(self.search, 3), "later_s": round(self.later, 3)}
 
 
 def random_model(shape: Shape, tokenizer: TextTokenizer, *, device: str, dtype: str, exact: bool) -> LanguageModel:
@@ -113,19 +82,15 @@ def step_bytes(model: LanguageModel, shape: Shape, batch: int, context: int) -> 
     return weights * (1 if model.spec.dtype == "native" else model.dtype.itemsize) + cached * model.dtype.itemsize
 
 
-def find_measured_calls(model: LanguageModel, mode: str, chunk: int) -> MeasuredCalls:
-    """Search without stored results, and store none. A GPU has kernels of one shape, so only `mode` is measured."""
+def find_modes(model: LanguageModel, mode: str, chunk: int) -> tuple[tuple[str, ...], str]:
+    """Return the modes to measure, and which outputs vary in exact mode ("": none).
+
+    On a CPU both are measured, but only fast if exact mode does not hold. Native models are always exact, and a GPU
+    has kernels of one shape, so only `mode` is measured there.
+    """
     if not isinstance(model, TorchModel):
-        return MeasuredCalls({"exact": FAST}, tried="exact by construction")
+        return ("exact",), ""
     if model.device.type != "cpu":
-        return MeasuredCalls({mode: model.calls})
-    began = time.perf_counter()
-    found = settle(model, chunk)
-    search = time.perf_counter() - began
-    began = time.perf_counter()
-    variance = found.variance or find_variance(model, chunk, SAMPLED)
-    later = time.perf_counter() - began
-    shapes = {"fast": FAST}
-    if variance:
-        return MeasuredCalls(shapes, variance, search=search)
-    return MeasuredCalls({"exact": found.calls, **shapes}, tried=found.tried, search=search, later=later)
+        return (mode,), ""
+    variance = find_variance(model, chunk)
+    return (("fast",) if variance else ("exact", "fast")), variance

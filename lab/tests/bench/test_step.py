@@ -16,10 +16,8 @@ from codespec_lab.bench.step import BUFFER, Key, Sweeps, report, run_step_bench,
 from codespec_lab.bench.step_models import random_model, shape_of, step_bytes
 
 from codespec.backends.loader import load_model
-from codespec.backends.torch.call_shape import FAST
 from codespec.backends.torch.model import TorchModel
 from codespec.errors import ModelError
-from codespec.startup.calls import SearchResult
 from codespec.store.choice import resolve_engine
 from codespec.store.machine import processor
 from codespec.text.tokenizer import TextTokenizer
@@ -89,9 +87,6 @@ def test_a_small_run(small: Shape) -> None:
         low, high = row["over_fast_range"]
         assert 0.0 < low <= row["over_fast"] <= high
     assert found["processor"] == processor().label and json.loads(json.dumps(found)) == found
-    for calls in found["calls"].values():
-        assert calls["exact"] and calls["fast"] == FAST.label and "kinds of products" in calls["tried"]
-        assert calls["search_s"] > 0.0 and calls["later_s"] > 0.0  # which is longer depends on the machine's load
 
 
 def test_a_model_that_is_here_is_measured_natively_too() -> None:
@@ -120,14 +115,13 @@ def test_exact_and_fast_stand_side_by_side(small: Shape) -> None:
     found = run_step_bench(small_bench(small, mode="fast"), lambda phase: None)
     assert found["mode"] == "fast" and all("over_fast" in row for row in found["rows"])
     lines = report(found)
-    assert len(lines) == 4 + 2 + 8 + 4 + len(found["notes"]) and lines[1] == processor().label
+    assert len(lines) == 4 + 8 + 4 + len(found["notes"]) and lines[1] == processor().label
     header = next(number for number, line in enumerate(lines) if line.endswith("exact over fast"))
     row = found["rows"][0]
     low, high = row["over_fast_range"]
     assert lines[header + 1].endswith(f"{row['over_fast']:.2f} ({low:.2f}–{high:.2f})")
     told = "\n".join(lines)
     assert "a prompt of 80 tokens in one forward, float32: " in told and "in chunks of 32, bfloat16: " in told
-    assert f"float32: exact: {found['calls']['float32']['exact']} (" in told and "on a later start" in told
 
 
 def test_modes_are_compared_within_a_sweep(small: Shape, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,10 +131,10 @@ def test_modes_are_compared_within_a_sweep(small: Shape, monkeypatch: pytest.Mon
     def pretend(model: TorchModel, shape: tuple[int, int, int]) -> float:
         if model.spec.name != f"random {small.name}":
             return 1.0
-        seen.append((model.spec.dtype, model.calls == FAST))
+        seen.append((model.spec.dtype, not model.exact))
         own = [fast for dtype, fast in seen if dtype == model.spec.dtype]
         times, exact = (2.0, 1.1) if len(own) > 16 else (1.0, 1.5)
-        return times * (1.0 if model.calls == FAST else exact)
+        return times * (1.0 if not model.exact else exact)
 
     monkeypatch.setattr("codespec_lab.bench.step.time_forward", pretend)
     found = run_step_bench(small_bench(small), lambda phase: None)
@@ -152,20 +146,14 @@ def test_modes_are_compared_within_a_sweep(small: Shape, monkeypatch: pytest.Mon
 
 
 def test_a_model_that_varies_is_measured_in_fast_mode_alone(small: Shape, monkeypatch: pytest.MonkeyPatch) -> None:
-    settle = models.settle
-
-    def vary(model: TorchModel, chunk: int) -> SearchResult:
-        return SearchResult(FAST, "it varies") if model.spec.dtype == "bfloat16" else settle(model, chunk)
-
-    monkeypatch.setattr(models, "settle", vary)
+    monkeypatch.setattr(models, "find_variance", lambda model, _: "it varies" if model.spec.dtype == "bfloat16" else "")
     found = run_step_bench(small_bench(small), lambda phase: None)
     assert found["notes"][-1] == "bfloat16: exact mode does not hold here (it varies), so only fast is measured"
     for row in (*found["rows"], *found["prompts"]):
         assert ("over_fast" in row) is (row["dtype"] == "float32") and row["ms"] > 0.0
     lines = report(found)
-    assert any(line.startswith("bfloat16: fast only: ") for line in lines)
     assert any(line.startswith("bfloat16 ") and line.endswith("  -") for line in lines)
-    monkeypatch.setattr(models, "settle", lambda model, chunk: SearchResult(FAST, "it varies"))
+    monkeypatch.setattr(models, "find_variance", lambda *_: "it varies")
     found = run_step_bench(small_bench(small), lambda phase: None)
     assert not any("over_fast" in row for row in found["rows"]) and "exact over fast" not in "\n".join(report(found))
 

@@ -18,8 +18,6 @@ from codespec_lab.commands import demo
 from codespec_lab.commands.demo_race import GENERATE, Prompt, Run, Theirs
 
 from codespec.api.config import EngineConfig
-from codespec.backends.torch.call_shape import FAST
-from codespec.startup.calls import SearchResult
 from codespec.store import choice
 from codespec.store.choice import LARGER, SMALLER
 from codespec.store.machine import write_step
@@ -107,8 +105,7 @@ def test_what_is_shown_stands_in_the_checkout(printed: str) -> None:
 
 @pytest.mark.usefixtures("small")
 def test_what_the_engines_noticed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    varies = SearchResult(FAST, "it varies")
-    monkeypatch.setattr("codespec.startup.calls._kept", lambda model, *_: varies if model.exact else SearchResult(FAST))
+    monkeypatch.setattr("codespec.startup.batch_invariance.find_variance", lambda *_: "it varies")
     correction_dropped(monkeypatch)
     assert demo.main([]) == 0, "near-ties may differ there"
     streams = capsys.readouterr()

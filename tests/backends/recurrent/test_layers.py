@@ -12,7 +12,7 @@ from codespec.backends.language_model import Rows
 from codespec.backends.torch.loader import wrap
 from codespec.backends.torch.model import TorchModel
 from tests.backends.rounds import SLOTS, Replay, gap, random_rounds, scripts
-from tests.tiny_models import RECURRENT, sample_ids, shaped, tiny_model, tiny_network
+from tests.tiny_models import RECURRENT, sample_ids, tiny_model, tiny_network
 
 LENGTH = 200
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "native": torch.float32}
@@ -28,9 +28,7 @@ def load(architecture: str, form: str = "float32") -> TorchModel:
         return tiny_model(architecture, dtype=DTYPES[form])
     network = tiny_network(architecture)
     device = torch.device("cpu")
-    return shaped(
-        wrap(network, None, architecture, device=device, dtype=torch.float32, exact=True, native=True)  # type: ignore[arg-type]
-    )
+    return wrap(network, None, architecture, device=device, dtype=torch.float32, exact=True, native=True)  # type: ignore[arg-type]
 
 
 def states_at(model: TorchModel, slot: int, length: int) -> list[Tensor]:

@@ -21,7 +21,6 @@ from codespec.api.types import FinishReason
 from codespec.backends.language_model import LanguageModel
 from codespec.backends.loader import load_drafter, load_model
 from codespec.backends.memory_plan import Need, make_room
-from codespec.backends.torch.call_shape import CallShape
 from codespec.backends.torch.model import TorchModel
 from codespec.engine.engine import Engine
 from codespec.errors import ConfigError
@@ -32,8 +31,7 @@ from codespec.sequence import Cap, Draft, Sequence
 from codespec.speculation.cost_model import CostTable
 from codespec.speculation.cost_policy import CostPolicy
 from codespec.speculation.policy import DraftPlan, DraftPolicy, FixedLength, StepResults
-from codespec.startup.batch_invariance import MIN_LENGTH
-from codespec.startup.calls import choose_calls
+from codespec.startup.batch_invariance import MIN_LENGTH, check_exact
 from codespec.startup.parts import DEFAULT_CONTEXT
 from codespec.startup.timing import measure_table
 from codespec.startup.tuning import choose_policy, longest_draft
@@ -190,7 +188,7 @@ class OwnModels:
         self.slots = slots
         self.notes: list[str] = []
         self.tables: dict[str, CostTable] = {}
-        self._calls: dict[object, CallShape] = {}
+        self._checked: set[object] = set()
         self._models: ModelCache[LanguageModel] = ModelCache(self._load)
 
     @property
@@ -255,20 +253,18 @@ class OwnModels:
         return model
 
     def _shape(self, model: LanguageModel, threads: int) -> None:
-        """Set the number of threads, and the call shape that is exact with it."""
+        """Set the number of threads, and check once that exact mode holds with it."""
         if not isinstance(model, TorchModel):
             model.use_threads(threads)
             return
         key = (model.spec.name, str(model.spec.dtype), model.exact, threads)
-        if key not in self._calls:
-            found = choose_calls(model, self.notes)
-            if found.variance:
+        if key not in self._checked:
+            if variance := check_exact(model, self.notes):
                 raise ConfigError(
-                    f"This target's texts depend on the batch ({found.variance}), so they can't be compared: choose "
+                    f"This target's texts depend on the batch ({variance}), so they can't be compared: choose "
                     "another --device or target."
                 )
-            self._calls[key] = model.calls
-        model.use(self._calls[key])
+            self._checked.add(key)
         model.threads = threads if model.device.type == "cpu" else None
 
     def _with_slots(self, model: LanguageModel, slots: int, capacity: int) -> LanguageModel:

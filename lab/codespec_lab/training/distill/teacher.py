@@ -18,7 +18,6 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from codespec.backends.language_model import Rows
-from codespec.backends.torch.call_shape import FAST
 from codespec.backends.torch.model import TorchModel
 from codespec.errors import TrainingError
 from codespec.text.fim import build_prompt
@@ -126,7 +125,7 @@ class Teacher:
         self._template = None if isinstance(found, FimMissing) else found
         self._target, self._vocabularies = target, vocabularies
         self._room = min(CONTEXT, target.spec.max_length)
-        target.use(FAST)
+        target.set_exact(False)
         target.allocate(SLOTS, self._room)
 
     @torch.inference_mode()
