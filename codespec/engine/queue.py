@@ -15,12 +15,14 @@ a request starve:
 Prefetches run only if there is no other work. The prompts of a round share its rows by the same rule: the
 shortest first, a quarter for the oldest, and each client an equal part of the rest for its shortest.
 
-Times are seconds of `time.perf_counter`.
+Other threads only `put` functions, which the engine's thread takes between two rounds; nothing else of a queue is
+theirs. Times are seconds of `time.perf_counter`.
 """
 
 from __future__ import annotations
 
 import collections.abc
+import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass, field, replace
@@ -38,6 +40,7 @@ from codespec.api.types import (
     Stats,
     TextEvent,
 )
+from codespec.errors import CodespecError, Fault, ServeError
 from codespec.sequence import Sequence
 from codespec.text.edit_formats import AnswerReader
 
@@ -155,15 +158,52 @@ class Job:
         return replace(event, text=rest) if rest else None
 
 
+Finish = Callable[[Sequence, FinishReason], None]
+Put = Callable[[CodespecError | None], None]  # called with None in its turn, or with the error that no turn comes
+
+
 class Queue:
     """All requests of an engine with `slots` sequences a round. `finish` ends a sequence and frees what it holds."""
 
-    def __init__(self, slots: int, finish: Callable[[Sequence, FinishReason], None]) -> None:
+    def __init__(self, slots: int = 1, finish: Finish = lambda sequence, reason: None) -> None:
         self.slots = slots
         self.jobs: list[Job] = []  # in order of arrival; a finished one stays until `end`, or until another arrives
         self.rounds = 0
-        self._finish = finish
+        self.finish = finish
         self._numbers = count()
+        self._put: list[Put] = []
+        self._closed = False
+        self._arrival = threading.Condition()
+
+    def put(self, function: Put) -> None:
+        """Let the engine's thread call a function; from any thread. Raise ServeError if the queue is closed."""
+        with self._arrival:
+            if self._closed:
+                raise ServeError(Fault("", "The engine has stopped", "restart the daemon"))
+            self._put.append(function)
+            self._arrival.notify()
+
+    def wait(self, seconds: float | None) -> bool:
+        """Wait until something was put, at most `seconds` (None: no limit). Return whether it was."""
+        with self._arrival:
+            return self._arrival.wait_for(lambda: bool(self._put), seconds)
+
+    def take(self) -> list[Put]:
+        """Return what was put, in order of arrival."""
+        with self._arrival:
+            taken, self._put = self._put, []
+            return taken
+
+    def close(self) -> list[Put]:
+        """Refuse what is put from now on. Return what was put before."""
+        with self._arrival:
+            self._closed = True
+        return self.take()
+
+    def serve(self, slots: int, finish: Finish) -> Queue:
+        """Let another engine run what waits here. Return the queue."""
+        self.slots, self.finish = slots, finish
+        return self
 
     def idle_for(self, now: float) -> float | None:
         """Return the seconds until a request can run, or None if there is none."""
@@ -186,7 +226,7 @@ class Queue:
         for job in self.jobs:
             for sequence in job.sequences:
                 if sequence.ending and sequence.ending.idle and not sequence.finish_reason:
-                    self._finish(sequence, "stop")
+                    self.finish(sequence, "stop")
             if not job.finished and job.is_overdue(now):
                 self.stop(job, "deadline")
 
@@ -219,7 +259,7 @@ class Queue:
             job.ended = reason
         for sequence in job.sequences:
             if not sequence.finish_reason:
-                self._finish(sequence, reason)
+                self.finish(sequence, reason)
 
     def _choose(self, now: float) -> list[tuple[Job, int]]:
         """Return the choices of the next round, at most `slots`. A job that failed together with others runs alone."""

@@ -1,7 +1,7 @@
 """The only thread that uses the engine: it loads the engine, runs rounds while there is work, and sleeps otherwise.
 
-Handlers post requests and calls; messages return to the event loop in one batch per round. What arrives while the
-models are freed, or being loaded again, waits in the inbox.
+Handlers put requests and calls into the queue, which outlives an engine whose models are freed; messages return to the
+event loop in one batch per round.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ import asyncio
 import contextlib
 import ctypes
 import gc
-import math
 import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -22,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from codespec.api.config import SHIPPED, EngineConfig
+from codespec.engine.queue import Queue
 from codespec.errors import CodespecError, ServeError
 from codespec.server.daemon import Loaded, Progress, Result, Source, stopping
 from codespec.server.dispatcher import Delivery, Dispatcher, RequestHandle
@@ -48,8 +47,7 @@ class EngineThread(Source):
         super().__init__()
         self.load = load
         self.idle_unload = idle_unload
-        self._inbox: list[RequestHandle | Callable[..., None]] = []  # requests, and calls of `_answer`
-        self._wake = threading.Condition()
+        self.queue = Queue()
         self._stopping = False
         self._num_calls = 0  # calls that a handler awaits; used by the event loop only
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -57,16 +55,14 @@ class EngineThread(Source):
 
     @property
     def num_running(self) -> int:
-        dispatcher = self.dispatcher  # the engine's thread may drop it
-        jobs = [] if dispatcher is None else list(dispatcher.queue.jobs)
-        return sum(len(job.handles) for job in jobs if job.sequences)
+        return sum(len(job.handles) for job in list(self.queue.jobs) if job.sequences)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._thread.start()
 
     def admit(self, handle: RequestHandle) -> None:
-        self._post(handle)
+        self.queue.put(partial(self._admit, handle))
 
     def abort(self, handle: RequestHandle) -> None:
         """Drop a request that its client has left, before the next round."""
@@ -78,33 +74,31 @@ class EngineThread(Source):
         future: Future[Result] = Future()
         self._num_calls += 1
         try:
-            self._post(partial(_answer, future, function))
+            self.queue.put(partial(_answer, future, function))
             return await asyncio.wrap_future(future)
         finally:
             self._num_calls -= 1
 
     def stop(self, seconds: float) -> bool:
         """Stop the thread and save the engine's learned state; return False if it is still busy after `seconds`."""
-        with self._wake:
-            self._stopping = True
-            self._wake.notify()
+        self._stopping = True
+        with contextlib.suppress(ServeError):  # the thread has ended
+            self.queue.put(lambda refusal: None)
         if self._thread.ident is not None:
             self._thread.join(seconds)
         return not self._thread.is_alive()
 
-    def _post(self, item: RequestHandle | Callable[..., None]) -> None:
-        with self._wake:
-            if self.state in ("failed", "stopped"):
-                raise ServeError("The engine has stopped: restart the daemon.", 503)
-            self._inbox.append(item)
-            self._wake.notify()
+    def _admit(self, handle: RequestHandle, refusal: CodespecError | None) -> None:
+        if refusal is not None:
+            self._post_to_loop(partial(handle.push, [refusal]))
+        elif self.dispatcher is not None:
+            self.dispatcher.admit(handle)
 
     def _run(self) -> None:
         metrics: Metrics | None = None
         while self._load(metrics) and self._serve():
             metrics = self._free()
-            with self._wake:
-                self._wake.wait_for(lambda: self._inbox or self._stopping)
+            self.queue.wait(None)
             if self._stopping:
                 self._end()
                 return
@@ -124,6 +118,7 @@ class EngineThread(Source):
         assert engine is not None
         if metrics is not None:
             engine.metrics, loaded = metrics, replace(loaded, metrics=metrics)
+        engine.queue = self.queue.serve(engine.queue.slots, engine.queue.finish)
         self.dispatcher = Dispatcher(engine, loaded.prefetch, PREFETCH_DELAY)
         self.loaded, self.state = loaded, "ready"
         self._post_to_loop(self._ready.set)
@@ -134,12 +129,9 @@ class EngineThread(Source):
         dispatcher = self.dispatcher
         assert dispatcher is not None
         try:
-            while (items := self._take(dispatcher)) is not None:
-                for item in items:
-                    if isinstance(item, RequestHandle):
-                        dispatcher.admit(item)
-                    else:
-                        item()
+            while self._wait(dispatcher):
+                for function in self.queue.take():
+                    function(None)
                 dispatcher.round()
                 self._deliver(dispatcher)
             if self._stopping:
@@ -155,6 +147,7 @@ class EngineThread(Source):
         """Free the engine and return its metrics. Handlers see its facts in the meantime."""
         assert self.loaded is not None
         self.loaded, self.dispatcher = replace(self.loaded, engine=None), None
+        self.queue.serve(1, lambda sequence, reason: None)
         release_memory()
         self.progress, self.state = Progress("models freed"), "idle"
         return self.loaded.metrics
@@ -164,32 +157,19 @@ class EngineThread(Source):
         self._close(stopping())
 
     def _close(self, error: ServeError) -> None:
-        """End the remaining requests with the error. The state says already that nothing more is accepted."""
-        with self._wake:
-            items, self._inbox = self._inbox, []
+        """End the remaining requests with the error, and accept none any more."""
+        refused = self.queue.close()
         if self.dispatcher is not None:
             self.dispatcher.refuse_all(error)  # without the engine, which may be broken
             self._deliver(self.dispatcher)
-        for item in items:
-            if isinstance(item, RequestHandle):
-                self._post_to_loop(partial(item.push, [error]))
-            else:
-                item(error)
+        for function in refused:
+            function(error)
 
-    def _take(self, dispatcher: Dispatcher) -> list[RequestHandle | Callable[..., None]] | None:
-        """Wait for something to do and return what was posted; None to stop, or after `idle_unload` idle seconds."""
-        idle_at = time.monotonic() + self.idle_unload if self.idle_unload else math.inf
-        with self._wake:
-            while not (self._inbox or self._stopping or (seconds := dispatcher.idle_for) == 0.0):
-                if seconds is None and idle_at < math.inf:
-                    seconds = idle_at - time.monotonic()
-                    if seconds <= 0:
-                        return None
-                self._wake.wait(seconds)
-            if self._stopping:
-                return None
-            items, self._inbox = self._inbox, []
-            return items
+    def _wait(self, dispatcher: Dispatcher) -> bool:
+        """Wait for something to do. Return False to stop, or after `idle_unload` idle seconds."""
+        planned = dispatcher.idle_for
+        arrived = self.queue.wait(planned if planned is not None else self.idle_unload or None)
+        return (arrived or planned is not None) and not self._stopping
 
     def _deliver(self, dispatcher: Dispatcher) -> None:
         deliveries, dispatcher.outbox = dispatcher.outbox, []
@@ -214,7 +194,7 @@ def _hand_out(deliveries: Sequence[Delivery]) -> None:
         handle.push(messages)
 
 
-def _answer(future: Future[Result], function: Callable[[], Result], refusal: CodespecError | None = None) -> None:
+def _answer(future: Future[Result], function: Callable[[], Result], refusal: CodespecError | None) -> None:
     """Give a caller the result of its function, or the refusal to run it."""
     if not future.set_running_or_notify_cancel():
         return  # its client has disconnected

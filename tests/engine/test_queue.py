@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from codespec.api.types import CompletionRequest
-from codespec.engine.queue import OLDEST_SHARE, share_rows
+from codespec.engine.queue import OLDEST_SHARE, Queue, share_rows
+from codespec.errors import CodespecError, ServeError
 from codespec.sequence import Sequence
 from codespec.text.filters import StopFinder
 from tests.parrot import Parrot
@@ -41,3 +42,17 @@ def test_a_long_prompt_is_read_beside_any_number_of_short_ones(company: int) -> 
             one.cached += one.feed
         running = [one for one in running if one is oldest or one.num_pending > 1]
     assert steps > LONG / CHUNK, "the short ones had their share too"
+
+
+def test_who_puts_gets_a_turn_or_a_refusal() -> None:
+    queue, seen = Queue(), list[CodespecError | None]()
+    assert not queue.wait(0.0)
+    queue.put(seen.append)
+    assert queue.wait(None)
+    for function in queue.take():
+        function(None)
+    queue.put(seen.append)
+    assert queue.close() == [seen.append]
+    with pytest.raises(ServeError, match="restart the daemon"):
+        queue.put(seen.append)
+    assert seen == [None]

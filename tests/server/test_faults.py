@@ -104,7 +104,7 @@ def test_a_broken_engine_answers_everybody() -> None:
         raise OSError("no")
 
     with serving(engine) as served:
-        engine.queue._finish = broken
+        engine.queue.finish = broken
         asking = held(engine, served, body("BOOM"), body("good"))
         engine.gate.set()
         for one in asking:

@@ -94,7 +94,7 @@ def test_files_that_still_wait_when_the_daemon_stops_are_refused_and_not_kept() 
         first = pool.submit(send, served, "first", "a", "x")
         assert wait_for(lambda: engine.kept == ["first"])
         second = pool.submit(send, served, "second", "a", "x")
-        assert wait_for(lambda: len(served.source._inbox) == 1)
+        assert wait_for(lambda: len(served.source.queue._put) == 1)
         served.daemon.stopping = True
         engine.let.set()
         assert first.result(60).status == 200 and second.result(60).status == 503

@@ -28,6 +28,7 @@ from tests.server.test_process import Process, daemon, over_unix
 ENDLESS = {"prefix": "def f(x):\n", "max_tokens": 1900, "shape": "raw", "speculate": False}
 DYING = """
 from codespec.cli.parser import run_to_exit_code
+from codespec.engine.queue import Queue
 from codespec.server.engine_thread import EngineThread
 from codespec.server.app import serve
 from codespec.server.daemon import Loaded
@@ -37,11 +38,11 @@ from tests.server.fakes import FakeEngine
 class Panic(BaseException):
     pass
 
-def broken(job):
+def broken(queue, job):
     raise KIND("no")
 
 engine = FakeEngine()
-engine.queue.restart = broken
+Queue.restart = broken
 thread = EngineThread(lambda _: Loaded.of(engine, "toy", 512, 4))
 raise SystemExit(run_to_exit_code(lambda: serve(thread, ServeConfig(port=0))))
 """
