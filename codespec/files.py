@@ -260,7 +260,7 @@ def digest(facts: object) -> str:
 
 def _content(values: Any) -> Mapping[str, Any]:
     if not isinstance(values, dict) or values.get("format") != FORMAT or not isinstance(values.get("content"), dict):
-        raise ValueError("not a file of this version")
+        raise ValueError("its format is unknown, or belongs to another version")
     content: Mapping[str, Any] = values["content"]
     return content
 

@@ -38,7 +38,7 @@ def at_home(name: str) -> str:
 
 
 def named_path(name: str) -> Path:
-    """Return the path that a user wrote. Raises ConfigError like `at_home`."""
+    """Return a path given by the user, with a leading `~` expanded. Raises ConfigError like `at_home`."""
     return Path(at_home(name))
 
 

@@ -201,7 +201,7 @@ class Engine:
                 proposer.look_up_in(owner, files)
 
     def _admit(self, request: CompletionRequest, listening: bool) -> Job:
-        """Return the started job of a request that arrives now."""
+        """Create a job for a request that arrives now, and start it."""
         job = Job(request, arrived=time.perf_counter(), listening=listening)
         self.start(job)
         return job

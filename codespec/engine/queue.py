@@ -262,7 +262,7 @@ class Queue:
                 self.finish(sequence, reason)
 
     def _choose(self, now: float) -> list[tuple[Job, int]]:
-        """Return the choices of the next round, at most `slots`. A job that failed together with others runs alone."""
+        """Return the (job, choice) pairs of the next round, at most `slots`; a job that failed with others is alone."""
         jobs = [job for job in self.jobs if job.arrived <= now and not job.finished]
         highest = min(map(effective_priority, jobs), default=None)
         eligible = [job for job in jobs if effective_priority(job) == highest]

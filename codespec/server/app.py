@@ -217,7 +217,7 @@ def build_app(
 async def ready(request: web.Request) -> web.StreamResponse:
     """Reply 200 if requests are accepted, else 503. `GET /health` reports whether the process lives."""
     if request.app[DAEMON].state not in ("ready", "idle"):
-        raise ServeError("The daemon can't complete now: try again in a moment.", 503, RETRY_SECONDS)
+        raise ServeError("The daemon is not ready: try again in a moment.", 503, RETRY_SECONDS)
     return reply({"status": "ready"}, headers={"Cache-Control": "no-store"})
 
 

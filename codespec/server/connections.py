@@ -139,7 +139,7 @@ def open_files() -> int:
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit != resource.RLIM_INFINITY and limit < MIN_FILES:
         fix = f"allow {MIN_FILES} or more with `ulimit -n`"
-        raise ConfigError(f"The limit of open files is {limit}, too low for the daemon", fix)
+        raise ConfigError(f"The limit on open files is {limit}, which is too low for the daemon", fix)
     return 1 << 20 if limit == resource.RLIM_INFINITY else limit
 
 

@@ -135,7 +135,7 @@ def _checked(values: dict[str, Any], where: str) -> Key:
         if not isinstance(value, str) or not (pattern.fullmatch(value) or (name == "created" and not value)):
             raise ConfigError(f"{where} has no valid {name}", _FIXES[name])
     if values["name"] in RESERVED:
-        raise ConfigError(f"{where} is named {values['name']}, a name of the daemon's own", "choose another name")
+        raise ConfigError(f"{where} has the name {values['name']}, which the daemon uses itself", "choose another name")
     return Key(**values)
 
 

@@ -251,7 +251,9 @@ def parse_fields(body: bytes | bytearray) -> Fields:
     try:
         values = parse_json(body, MAX_SEPARATORS, finite=True)
     except TooLarge as error:
-        raise RequestError(f"The body can't be read ({error}): send fewer values.", "body") from error
+        raise RequestError(
+            f"The body can't be read ({error}): send a smaller or less deeply nested one.", "body"
+        ) from error
     except ValueError as error:
         raise RequestError("The body must be valid JSON in UTF-8.", "body") from error
     if not isinstance(values, dict):

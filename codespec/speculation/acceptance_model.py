@@ -155,7 +155,7 @@ def sigmoid(log_odds: float) -> float:
 def _counts(right: Any, seen: Any) -> DecayedCounts:
     counter = DecayedCounts(_numbers(right, POSITIONS), _numbers(seen, POSITIONS))
     if any(not 0.0 <= r <= n for r, n in zip(counter.right, counter.seen, strict=True)):
-        raise ValueError("a counter has more correct judgements than judgements")
+        raise ValueError("a counter's accepted count is negative or exceeds its total")
     return counter
 
 

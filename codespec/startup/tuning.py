@@ -264,7 +264,7 @@ class ReadingSpeed:
         rows, distance = int(values["rows"]), int(values["distance"])
         sound = all(math.isfinite(one) and one >= 0.0 for one in seconds)
         if not 1 <= min(rows, distance) <= max(rows, distance) < 1 << 31 or not sound:
-            raise ValueError("it needs rows and seconds")
+            raise ValueError("a number of rows or a time is out of range")
         return cls(rows, seconds[0], seconds[1], distance, seconds[2])
 
 

@@ -126,7 +126,7 @@ class HubSource:
 def _hub_file(sibling: Any, repository: str) -> HubFile:
     expected = (sibling.lfs.sha256 if sibling.lfs else sibling.blob_id) or ""
     if not isinstance(sibling.size, int) or not _HASH.fullmatch(expected):
-        what = f"The hub states no size and hash for {sibling.rfilename} of {repository}, so it can't be checked"
+        what = f"The hub gives no size and hash for {sibling.rfilename} of {repository}, so the file can't be verified"
         raise ModelError(what, "download it yourself and run `codespec models pull FOLDER`")
     return HubFile(sibling.rfilename, sibling.size, expected)
 

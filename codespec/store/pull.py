@@ -47,7 +47,9 @@ def find_sources(wanted: str, name: str = "", where: str = "any") -> tuple[Model
     entry = None if _is_path(wanted) else find_entry(wanted)
     if entry is None or name:
         if where != "any":
-            raise ConfigError(f"--source is for models of the catalogue, and {wanted} has one source", "leave it out")
+            raise ConfigError(
+                f"--source applies only to models of the catalogue, and {wanted} has one source", "leave it out"
+            )
         return (_single_source(wanted, name),)
     place, kind = _PLACES.get(where, ("", object))
     sources = tuple(_catalogue_source(entry, each) for each in entry.sources if isinstance(each, kind))

@@ -41,7 +41,8 @@ class EditContext:
     """What is known for an edit, wherever it is.
 
     `lines` are the rows of the document from `first_row` on, without line breaks. `cursor` is a row of the document and
-    a character of that row. `changes` are oldest first. `snippets` are (path, text), `problems` are (row, message).
+    a character of that row. `changes` are oldest first. `snippets` are (path, text) pairs and
+    `problems` (row, message) pairs.
     """
 
     path: str

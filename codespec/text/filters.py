@@ -39,7 +39,7 @@ class StopFinder:
         self.stops = stops
 
     def find(self, text: bytes | bytearray, start: int = 0) -> int | None:
-        """Return the offset at which to cut the text, or None if the bytes from `start` on complete no stop string.
+        """Return the offset at which to cut the text, or None if no stop string ends within the bytes from `start` on.
 
         If several match, the one completed first wins, then the longest, as if read byte by byte, so the cut does not
         depend on the number of bytes per round.

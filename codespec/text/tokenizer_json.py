@@ -85,7 +85,7 @@ class TokenizerFacts:
 
 
 def read_facts(document: Document) -> TokenizerFacts:
-    """Read the facts; raise TokenizerError if the kind or a normalizer cannot round-trip text to the byte."""
+    """Return the tokenizer's facts. Raise TokenizerError if its kind or a normalizer can't round-trip text exactly."""
     model = document.get("model") or {}
     kind = _kind(document, model)
     marker = "" if kind == "byte-level" else _marker(document)

@@ -201,7 +201,7 @@ _reported: set[str] = set()
 
 
 def prepare(language: str) -> None:
-    """Start the process of a language that has a grammar, so that the first look-up doesn't wait for it."""
+    """Start the process of a language that has a grammar, so that the first lookup doesn't have to wait for it."""
     with _lock:
         if language not in _workers:
             try:
@@ -213,7 +213,7 @@ def prepare(language: str) -> None:
 def look_up(language: str, text: str, tip: int, width: int, left: int) -> Captures | None:
     """Run `queries.look_up` on the tree of a text. Returns None if the parse was given up.
 
-    Raises WorkerDied if the text broke the process.
+    Raises WorkerDied if the process crashes on the text or does not answer in time.
     """
     with _lock:
         try:

@@ -335,7 +335,7 @@ class ImportedFiles:
             imports.looking.cancel()
 
     async def end(self) -> None:
-        """Stop all work, after all documents are closed."""
+        """Stop all work. Call this only after all documents have been closed."""
         self._thread.shutdown(wait=False, cancel_futures=True)
         if self._reading is not None:
             self._reading.cancel()

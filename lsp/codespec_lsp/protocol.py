@@ -129,7 +129,7 @@ def _process(value: Any) -> int | None:
 
 
 def _name(value: Any) -> str:
-    """Read a name or a document's language id, or "" if there is none; the file name decides the language then."""
+    """Return a name or language id, or "" if it is not a string; then the file name decides the language."""
     return value if isinstance(value, str) else ""
 
 
@@ -142,7 +142,10 @@ def _change(value: Any) -> dict[str, Any]:
 
 
 def _context(value: Any) -> dict[str, Any]:
-    """Read the context of an inline completion. Missing means automatic; 0 meant invoked in the protocol's draft."""
+    """Read the context of an inline completion. A missing or unknown kind counts as automatic.
+
+    0 counts as invoked, its meaning in the protocol's draft.
+    """
     selected = record(range=span, text=text)
     context = record(
         triggerKind=maybe(number),

@@ -107,7 +107,7 @@ class Session:
         self._went_to(document)
 
     def changed(self, item: Mapping[str, Any], changes: Records) -> None:
-        """Apply the changes of a document. Each one refers to the text after the previous one."""
+        """Apply the client's changes to a document. Each one refers to the text after the previous one."""
         uri = canonical(item["uri"])
         document = self.documents.get(uri)
         if document is None:

@@ -87,8 +87,8 @@ def explain(
 ) -> Iterator[str]:
     """Yield sentences that explain a `done` event; "" says nothing.
 
-    `reason` is why the current document gets no completions ("" if it does), `milliseconds` the time to answer the last
-    request, and `from_cache` whether no model ran for it: then `done` describes an earlier one.
+    `reason` is why the current document gets no completions ("" if it does). `milliseconds` is the time that the last
+    answer took. With `from_cache` no model ran for it, and `done` describes an earlier request.
     """
     yield reason
     if milliseconds is not None:

@@ -126,7 +126,7 @@ def test_wrong_hash(file: str, hub: SmallHub, models: Command, home: Path) -> No
 @pytest.mark.parametrize("name", ["", "../../tiny", "ab" * 30])
 def test_a_hash_that_is_none(name: str, hub: SmallHub, models: Command) -> None:
     hub.lies["config.json"] = name
-    assert "states no size and hash for config.json" in sentence(models("pull", REPOSITORY))
+    assert "gives no size and hash for config.json" in sentence(models("pull", REPOSITORY))
 
 
 @pytest.mark.parametrize(

@@ -81,8 +81,8 @@ def test_a_model_that_is_in_two_places(where: str, kinds: list[type]) -> None:
     [
         ("smollm2-135m", "hub", "smollm2-135m is not on the hub: leave out --source"),
         ("qwen2.5-coder-7b", "index", "qwen2.5-coder-7b is not on the package index: leave out --source"),
-        ("owner/name", "hub", "--source is for models of the catalogue, and owner/name has one source"),
-        ("{file}", "index", "--source is for models of the catalogue"),
+        ("owner/name", "hub", "--source applies only to models of the catalogue, and owner/name has one source"),
+        ("{file}", "index", "--source applies only to models of the catalogue"),
     ],
 )
 def test_a_place_where_it_is_not(wanted: str, where: str, words: str, file: Path) -> None:

@@ -126,7 +126,7 @@ class _Values:
         self._values, self._folder = values, folder
 
     def _part(self, name: str) -> Mapping[str, Any]:
-        """Return a nested object of the file; empty if it is missing."""
+        """Return the nested object `name`, or an empty mapping if it is missing or not an object."""
         values = self._values.get(name)
         return values if isinstance(values, dict) else {}
 

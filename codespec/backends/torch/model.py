@@ -104,7 +104,7 @@ class TorchModel(LanguageModel):
             torch.cuda.synchronize(self.device)
 
     def slot_bytes(self, capacity: int) -> int:
-        """Return the bytes of a slot of at least `capacity` positions."""
+        """Return the size in bytes of a slot with at least `capacity` positions."""
         capacity += -capacity % CAPACITY_UNIT
         return cache_bytes(self.shapes, 1, capacity, self.dtype, self.feature_shape, self.states)
 

@@ -80,7 +80,7 @@ def tiles_of(batch: Sequence[Rows], size: int) -> Iterator[tuple[int, int, int, 
 
 
 def max_tiles(rows: int, sequences: int, size: int) -> int:
-    """Return the most tiles that a step of `rows` rows needs: each sequence may end with a partial tile."""
+    """Return the most tiles that `rows` rows can need: each sequence may end with a partial one."""
     return min(rows, sequences + rows // size)
 
 

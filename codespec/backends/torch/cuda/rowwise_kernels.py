@@ -98,7 +98,7 @@ def normalize(
     rows, added, weight, summed, out, outer, inner, eps,
     HEADS: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr, ADDED: tl.constexpr,
 ):  # fmt: skip
-    """Program (row): root-mean-square norm of a row [SIZE] times weight [SIZE] -> out.
+    """Program (row): divide a row [SIZE] by its root mean square, and multiply by weight [SIZE] -> out.
 
     A row starts at offset row // HEADS · outer + row % HEADS · inner. With ADDED the row is rows + added, rounded to
     the model's dtype and also stored in `summed`; HEADS is then 1, and `added` and `summed` are contiguous.
