@@ -28,10 +28,11 @@ class Healthy(BaseHTTPRequestHandler):
 HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Healthy).serve_forever()
 """
 BENCH = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from codespec_lab.bench.harness import leaving_on_signals
 from codespec_lab.bench.llama_server import LlamaServer, Program
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it
 with leaving_on_signals():
     program, flags = Program(Path(sys.argv[1]), ""), sys.argv[2:]
     with LlamaServer(program, Path("m.gguf"), threads=1, slots=1, room=8, flags=flags):
