@@ -52,7 +52,7 @@ def test_the_rounds_are_the_engines(kind: str, name: str) -> None:
     assert [rounds_of(steps, recording) for recording in recordings(kind)] == real
     if name != "off":
         found = accepted_by(steps)
-        assert found["suffix"] and found["draft_model"] and found.total() >= 20
+        assert {"suffix", "draft_model"} <= found.keys() and found.total() >= 20  # both have drafted
 
 
 @pytest.mark.parametrize("kind", KINDS)
