@@ -26,8 +26,8 @@ demo: $(LIGHT) ## complete real code, show who wrote what and the speed-up (pull
 serve: $(LIGHT) ## the daemon in the foreground, on 127.0.0.1:8765
 	@$(BIN)/codespec serve
 
-# Three processes at a time take these parts, the longest first: some of them wait a third of their time. `rest` has every
-# folder that no other part names. Each part is one process with its own caches, and its order stays.
+# Two processes at a time take these parts, the longest first; `rest` has every folder that no other part names. Each
+# part is one process with its own caches, and its order stays.
 PARTS       = part-server part-rest part-lsp part-cli part-models lint
 part_server = tests/server plugins/scale/tests plugins/upstream/tests
 part_models = tests/backends tests/startup
@@ -43,7 +43,7 @@ TORCH = $(wildcard tests/backends/cuda tests/backends/recurrent tests/engine/tes
 TRITON = "triton; platform_system == 'Linux'"
 
 test: $(READY) ## lint and all tests but those that the next three targets take; lists every skip
-	@$(MAKE) --no-print-directory -k -j 3 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) $(PARTS)
+	@$(MAKE) --no-print-directory -k -j 2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) $(PARTS)
 
 part-%: $(READY)
 	@$(BIN)/python -m pytest -q -m "not full" $(part_$*) $(TORCH:%=--ignore=%)
