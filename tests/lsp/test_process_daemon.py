@@ -198,12 +198,12 @@ def test_a_dead_daemon_is_replaced_at_once_and_its_log_kept(models: Models, tmp_
                 await here.until_ready()
                 assert here.log.with_name(f"{here.log.name}.1").read_text().endswith(f"life {life}\n")
                 assert "life" not in here.log.read_text()
-            here.client.type(2, 0, 4, "y")
-            assert await here.client.texts(0, 5), "it serves as the first one did"
+                here.client.type(life + 1, 0, life + 3, "y")  # also, one killed before anybody saw it is not replaced
+                assert await here.client.texts(0, life + 4), "it serves as the first one did"
             dead = here.number()
             here.kill()
-            here.client.type(3, 0, 5, "z")
-            assert await here.client.texts(0, 6) == []
+            here.client.type(4, 0, 6, "z")
+            assert await here.client.texts(0, 7) == []
             await here.until_told("Error", "ended 3 times", f"signal {int(signal.SIGKILL)} killed it", str(here.log))
             assert here.number() == dead
 
