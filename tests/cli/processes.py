@@ -56,6 +56,9 @@ except SystemExit as end:
 except BaseException:
     traceback.print_exc()
     code = 1
+if isinstance(code, str):
+    print(code, file=sys.stderr)
+    code = 1
 sys.stdout.flush()
 os._exit(code or 0)  # an interpreter's own end would touch, and so copy, all memory of the imports
 """

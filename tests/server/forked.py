@@ -20,6 +20,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -224,12 +225,29 @@ def become(request: Mapping[str, object], stdout: int, stderr: int) -> NoReturn:
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(env)
-    if words[0] == "-c":
-        sys.argv = ["-c", *words[2:]]
-        exec(compile(words[1], "<string>", "exec"), {"__name__": "__main__"})
-        raise SystemExit
-    sys.argv = ["codespec", *words]
-    raise SystemExit(main())
+    code: object = 0
+    try:
+        if words[0] == "-c":
+            sys.argv = ["-c", *words[2:]]
+            exec(compile(words[1], "<string>", "exec"), {"__name__": "__main__"})
+        else:
+            sys.argv = ["codespec", *words]
+            code = main()
+    except SystemExit as end:
+        code = end.code
+    leave(code)
+
+
+def leave(code: object) -> NoReturn:
+    """End the process like an interpreter, but leave its memory: freeing it would first copy all of the forker's."""
+    if code is not None and not isinstance(code, int):
+        print(code, file=sys.stderr)
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code or 0)
 
 
 if __name__ == "__main__":
