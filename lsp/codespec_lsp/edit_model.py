@@ -1,6 +1,6 @@
-"""Ask the daemon's model for the next edit, if it has one and its model was trained for that.
+"""Ask the daemon's model for the next edit, if the model was trained to predict edits.
 
-A daemon that can't is asked again only when it may have changed. No daemon is started for an edit.
+No daemon is started for an edit.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from codespec_lsp.documents import Document
 from codespec_lsp.line_edits import Change, Hunk, split_hunk
 from codespec_lsp.prompt import RequestContext, clean
 
-NEXT_EDIT, INLINE_EDIT = "codespec/nextEdit", "textDocument/copilotInlineEdit"  # requests for edits
-CHECK_AFTER = 60.0  # seconds after which a daemon without edits is looked at again
-ROWS, STEP = 400, 100  # rows sent on each side of the places; their start moves in steps
-MAX_EVENTS = 256  # of one answer
+NEXT_EDIT, INLINE_EDIT = "codespec/nextEdit", "textDocument/copilotInlineEdit"  # methods of requests for edits
+CHECK_AFTER = 60.0  # seconds after which a daemon that predicts no edits is checked again
+ROWS, STEP = 400, 100  # rows sent on each side of the places; the first one is a multiple of STEP
+MAX_EVENTS = 256  # in one answer
 ABSENT = "No daemon runs, so no model predicts edits."
 STARTING = "The daemon is starting, so no model predicts edits yet."
 UNTRAINED = "The daemon's model has no format for edits, so it predicts none."
-TOO_OLD = "The daemon is of a version without edits: restart the daemon."
+TOO_OLD = "This version of the daemon predicts no edits: restart the daemon."
 TOO_LONG = "The lines around the cursor are too long to be sent."
 ENDLESS = "The model's answer did not end."
 BROKEN = "The model's answer broke off."
 
-Answer = tuple[list[Hunk], str]  # of one request: hunks, and why there are none
+Answer = tuple[list[Hunk], str]  # the hunks, and the reason if there are none
 
 
 @dataclass(eq=False, slots=True)
 class EditRequest:
-    """A client's request for the next edit.
+    """A client's request for the next edit, received at a time of the clock in seconds.
 
-    `trigger` is typing, moved, left insert, accepted or invoked; any other one counts as typing. `problems` are the
-    rows and messages of the client's diagnostics. `received` is in seconds.
+    `trigger` is typing, moved, left insert, accepted or invoked; other texts count as typing. `problems` are the rows
+    and messages of the client's diagnostics.
     """
 
     document: Document
@@ -55,15 +55,15 @@ class EditModel:
 
     def __init__(self, daemon: Daemon, context: RequestContext, clock: Callable[[], float]) -> None:
         self._daemon, self._context, self._clock = daemon, context, clock
-        self._reason: str | None = None  # why the daemon has no edits; "" if it has; None if unknown
+        self._reason: str | None = None  # why the daemon predicts no edits; "" if it does; None if unknown
         self._checked = 0.0
 
     def forget(self) -> None:
-        """Forget what is known of the daemon, because it may be another one."""
+        """Check again whether the daemon predicts edits, because it may be another daemon."""
         self._reason = None
 
     async def why_not(self) -> str:
-        """Return the reason why the daemon predicts no edits, or ""."""
+        """Return why the daemon predicts no edits, or ""."""
         if self._reason is None or (self._reason and self._clock() - self._checked > CHECK_AFTER):
             try:
                 about = (await self._daemon.stats()).get("daemon", {})
@@ -78,7 +78,7 @@ class EditModel:
         return self._reason
 
     async def find(self, request: EditRequest, places: Sequence[int], changes: Sequence[Change], end: float) -> Answer:
-        """Return the model's hunks at the places by the time `end`, or the reason why there are none."""
+        """Ask the model for hunks at the rows `places`, with a deadline at the clock's time `end`."""
         body = edit_body(request, places, changes, self._context)
         if body is None:
             return [], TOO_LONG
@@ -93,7 +93,6 @@ class EditModel:
             return [], str(error)
 
     async def _read(self, body: EditBody, buffer: Buffer) -> Answer:
-        """Return the answer for all places."""
         hunks: dict[int, list[dict[str, Any]]] = {place: [] for place in range(len(body["places"]))}
         found: list[Hunk] = []
         reason, count = "", 0
@@ -115,9 +114,9 @@ class EditModel:
 def edit_body(
     request: EditRequest, places: Sequence[int], changes: Sequence[Change], context: RequestContext
 ) -> EditBody | None:
-    """Return the request to the daemon for an edit at `places` after `changes`; None if the lines are too long.
+    """Return the request body for an edit at the rows `places` after `changes`, or None if the lines are too long.
 
-    It is the same for the same text, places and changes. Lines with secrets are sent blank.
+    Lines with secrets are sent blank.
     """
     document, cursor = request.document, request.position
     lines = document.buffer.lines
@@ -152,16 +151,13 @@ def _change_body(change: Change, path: str) -> ChangeBody:
 
 
 def may_be_sent(change: Change) -> bool:
-    """Return whether a change fits in a request, and no secret stands near it.
-
-    A line of a key is not known as such without the lines around it.
-    """
+    """Return whether a change fits in a request and no secret is near it: single lines of a key look harmless."""
     old, new = "".join(change.old), "".join(change.new)
     return max(len(old), len(new)) < MAX_CHANGE and not any(map(secret_rows, (change.before, change.after, old, new)))
 
 
 def read_hunks(events: Sequence[dict[str, Any]], window: dict[str, Any], buffer: Buffer) -> list[Hunk]:
-    """Return a place's hunks with the document's line ends, without those outside its window or the document."""
+    """Convert one place's events to hunks with the document's line ends; drop those outside the window or document."""
     start, end = window.get("start_row"), window.get("end_row")
     hunks: list[Hunk] = []
     for event in events:
@@ -179,5 +175,5 @@ def read_hunks(events: Sequence[dict[str, Any]], window: dict[str, Any], buffer:
 
 
 def _rows_text(lines: Sequence[str]) -> str:
-    """Return lines as the daemon counts them: each ends with \\n, whatever its own end is."""
+    """Return lines as the daemon counts them: every line end is \\n."""
     return clean("".join(line.rstrip("\r\n") + "\n" if line.endswith(("\n", "\r")) else line for line in lines))

@@ -1,7 +1,6 @@
-"""Edits in whole lines: the user's last changes, from which the next one is predicted, and hunks that are suggested.
+"""Edits in whole lines: the user's recent changes, from which the next edit is predicted, and the suggested hunks.
 
-Edits that are close in time and place are merged, so that a change is what the user would call one. Rows are those of
-the documents' current texts.
+Edits that are close in time and place form one change. Row numbers refer to the documents' current texts.
 """
 
 from __future__ import annotations
@@ -11,28 +10,28 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from codespec.api.limits import changes_white_space, is_revert
 from codespec.exclusions.secret_text import secret_rows
 from codespec_lsp.buffer import Buffer, Edit, TextPosition, common_ends, width
-from codespec_lsp.documents import Document
+
+if TYPE_CHECKING:
+    from codespec_lsp.documents import Document
 
 MAX_CHANGES = 6
 MAX_AGE = 300.0  # seconds
 MERGE_WITHIN = 1.0  # seconds between two edits of one change
-MERGE_ROWS = 8  # rows between them
+MERGE_ROWS = 8  # rows between two edits of one change
 SAME_PLACE_WITHIN = 10.0  # seconds between two edits of the same lines
-MAX_ROWS = 64  # rows of a change; a longer one (a formatter, a checkout) is none of the user's keys
-MAX_LINE = 1000  # characters of a line: longer ones are data
-AROUND_ROWS, MAX_AROUND = 200, 32_768  # kept around a change on each side; characters of it
-MAX_STATES = 32  # texts that one change passed through
-BULK_WITHIN, BULK_CHARACTERS, BULK_ROWS = 1.5, 200, 8  # more than that at once is pasted or generated, not typed
+MAX_ROWS = 64  # rows of a change; longer ones come from a formatter or a checkout
+MAX_LINE = 1000  # characters of a line; longer lines are data
+AROUND_ROWS, MAX_AROUND = 200, 32_768  # rows stored on each side of a change; maximum characters
+MAX_STATES = 32  # earlier texts of one change
+BULK_WITHIN, BULK_CHARACTERS, BULK_ROWS = 1.5, 200, 8  # seconds; more text within them is pasted, not typed
 MAX_REJECTED = 20
-MAX_TYPED = 4096  # characters of a hunk that the user may type
+MAX_TYPED = 4096  # characters of a hunk that is being typed
 _MARK = re.compile(r"<\|[^|\s]{1,40}\|>|<\[[^\]\s]{1,40}\]>|^(?:<{7}|={7}|>{7})(?: |$)|NO_EDITS", re.MULTILINE)
-
-
 Lines = list[str]
 
 
@@ -55,7 +54,7 @@ class LineEdit:
 
 
 def line_edit(document: Document, edit: Edit) -> LineEdit | None:
-    """Return an edit of a document, already applied, in whole lines, or None if it changed nothing."""
+    """Convert an edit that was applied to a document to whole lines. Return None if the text is unchanged."""
     edit, buffer, lines = edit.least(), document.buffer, document.buffer.lines
     if not edit.removed and not edit.text:
         return None
@@ -70,12 +69,11 @@ def line_edit(document: Document, edit: Edit) -> LineEdit | None:
 
 @dataclass(eq=False, slots=True)
 class Change:
-    """One change of a document by the user, merged from the edits that made it. The last ones may still grow.
+    """A change of a document by the user, merged from one or more edits: from `row` on, the lines `old` became `new`.
 
-    The lines `old` became `new`; the first is `row` of the text before the change and after it. `language` is a
-    grammar's name or "". `time` is the session's clock, in seconds, at the last of the edits. `before` and `after` are
-    the document's text before and after the change, bounded around it. `predicted` is set if it was an accepted
-    suggestion. `states` are the earlier texts of its lines.
+    `language` is a grammar's name or "". `time` is the clock at the last edit, in seconds. `before` and `after` are
+    the text around the change, before and after it. `predicted` marks an accepted suggestion. `states` holds the texts
+    that the lines had between `old` and `new`.
     """
 
     uri: str
@@ -101,7 +99,7 @@ class Change:
         return "".join("".join(self.old).split()) == "".join("".join(self.new).split())
 
     def undoes(self, other: Change) -> bool:
-        """Return whether this change takes back another one."""
+        """Return whether this change is the inverse of another one."""
         same_place = (self.uri, self.row) == (other.uri, other.row)
         return same_place and (self.old, self.new) == (other.new, other.old)
 
@@ -113,12 +111,12 @@ class EditHistory:
         self._clock = clock
         self._changes: list[Change] = []
         self._recent: deque[tuple[float, int, int]] = deque(maxlen=256)
-        self.undone = False  # whether the last edit brought back an earlier text
-        self.edited_at = float("-inf")
-        self.number = 0  # of edits so far
+        self.undone = False  # whether the last edit restored an earlier text
+        self.edited_at = float("-inf")  # clock's time of the last edit
+        self.number = 0  # number of edits so far
 
     def edited(self, document: Document, edit: LineEdit, *, predicted: bool = False) -> None:
-        """Record an edit, already applied. It is `predicted` if it was suggested; then it is a change of its own."""
+        """Record an edit that was applied. An accepted suggestion (`predicted`) is never merged with other edits."""
         now = self.edited_at = self._clock()
         self.number += 1
         self.undone = False
@@ -143,12 +141,12 @@ class EditHistory:
         del self._changes[:-MAX_CHANGES]
 
     def changes(self) -> list[Change]:
-        """Return the changes, the oldest first, without those of white space alone."""
+        """Return the recent changes, oldest first, without those of white space only."""
         old = self._clock() - MAX_AGE
         return [each for each in self._changes if each.time >= old and not each.is_blank]
 
     def states(self, uri: str) -> list[tuple[int, Lines, Lines]]:
-        """Return the earlier texts of changed lines: each with its first row and the lines that are there now."""
+        """Return the earlier texts of changed lines as tuples (first row, current lines, earlier lines)."""
         return [
             (each.row, each.new, state)
             for each in self._changes
@@ -159,18 +157,17 @@ class EditHistory:
 
     @property
     def is_bulk(self) -> bool:
-        """Whether more was changed just now than anyone types."""
+        """Whether the last edits changed more text than a user types in that time."""
         since = self._clock() - BULK_WITHIN
         recent = [each for each in self._recent if each[0] >= since]
         return sum(each[1] for each in recent) > BULK_CHARACTERS or sum(each[2] for each in recent) > BULK_ROWS
 
     def forget(self, document: Document) -> None:
-        """Drop the changes of a document, as after its text was lost."""
+        """Drop the changes of a document."""
         self._changes = [each for each in self._changes if each.uri != document.uri]
 
     @staticmethod
     def _joins(change: Change, document: Document, edit: LineEdit, now: float) -> bool:
-        """Return whether an edit continues a change."""
         if change.uri != document.uri or change.predicted:
             return False
         first, last = edit.row, edit.row + len(edit.old)
@@ -182,13 +179,13 @@ class EditHistory:
         return first < change.end and change.row < last and now - change.time < SAME_PLACE_WITHIN
 
     def _merge(self, change: Change, document: Document, edit: LineEdit, now: float) -> None:
-        """Extend a change by an edit. Lines between both are part of it."""
+        """Extend a change by an edit and by the lines between them."""
         change.states.append(change.new)
         first = min(change.row, edit.row)
         last = max(edit.moved(change.end), edit.row + len(edit.new))
         new = document.buffer.lines[first:last]
         at = edit.row - first
-        between = new[:at] + edit.old + new[at + len(edit.new) :]  # before this edit
+        between = new[:at] + edit.old + new[at + len(edit.new) :]  # the lines before this edit
         at = change.row - first
         above, below = between[:at], between[at + len(change.new) :]
         old = above + change.old + below
@@ -211,7 +208,7 @@ class EditHistory:
 
 
 def _around(document: Document, edit: LineEdit, *, undo: bool = False) -> str:
-    """Return the text around an edit; with `undo`, as it was before the edit."""
+    """Return the text around an edit, with `undo` the text before the edit, or "" if it is longer than MAX_AROUND."""
     lines, end = document.buffer.lines, edit.row + len(edit.new)
     for rows in (AROUND_ROWS, AROUND_ROWS // 8, 0):
         above, below = lines[max(0, edit.row - rows) : edit.row], lines[end : end + rows]
@@ -222,9 +219,9 @@ def _around(document: Document, edit: LineEdit, *, undo: bool = False) -> str:
 
 
 class Hunk(NamedTuple):
-    """A replacement of whole lines: rows [start_row, end_row) of a document, whose text is `old`, become `new`.
+    """A replacement of the rows [start_row, end_row) of a document, whose text is `old`, with `new`.
 
-    Both texts hold the document's own line ends. An empty `old` inserts before `start_row`.
+    Both texts have the document's line ends. A hunk with an empty `old` inserts before `start_row`.
     """
 
     start_row: int
@@ -234,17 +231,17 @@ class Hunk(NamedTuple):
 
 
 class Rejected:
-    """The hunks that the user dismissed last, with their current rows."""
+    """The hunks that the user dismissed most recently, with their current rows."""
 
     def __init__(self) -> None:
         self._hunks: deque[tuple[str, Hunk]] = deque(maxlen=MAX_REJECTED)
 
     def add(self, uri: str, hunks: Sequence[Hunk]) -> None:
-        """Remember dismissed hunks."""
+        """Add dismissed hunks."""
         self._hunks.extend((uri, hunk) for hunk in hunks)
 
     def edited(self, uri: str, edit: LineEdit) -> None:
-        """Move the hunks of a document with an edit, and drop those that it changed."""
+        """Update the rows of a document's hunks after an edit, and drop the hunks whose lines the edit changed."""
         moved = [(each, hunk if each != uri else rebased(hunk, edit)) for each, hunk in self._hunks]
         self._hunks = deque(((each, hunk) for each, hunk in moved if hunk and hunk.old != hunk.new), MAX_REJECTED)
 
@@ -253,10 +250,9 @@ class Rejected:
 
 
 def rebased(hunk: Hunk, edit: LineEdit) -> Hunk | None:
-    """Return a hunk after an edit of its document, or None if the edit changed the hunk's lines in another way.
+    """Return a hunk after an edit of its document, or None if the edit contradicts the hunk.
 
-    A hunk stays valid while the user types it: its old text is then partly the new one, and all of it if the hunk was
-    applied.
+    A hunk stays valid while the user types its text: `old` then has a part of `new`, or all of it once applied.
     """
     end, inserts = edit.row + len(edit.old), not edit.old and edit.row == hunk.start_row == hunk.end_row
     if end <= hunk.start_row and not inserts:
@@ -274,7 +270,7 @@ def rebased(hunk: Hunk, edit: LineEdit) -> Hunk | None:
 
 
 def is_typed_along(old: str, new: str, now: str) -> bool:
-    """Return whether `now` is a text between `old` and `new`: some of the new text typed, some of the old deleted."""
+    """Return whether `now` is `old` with some of the new text typed and some of the old text deleted."""
     start, end = common_ends(old, new)
     removed, written = old[start : len(old) - end], new[start : len(new) - end]
     if len(now) < start + end or now[:start] != old[:start] or now[len(now) - end :] != old[len(old) - end :]:
@@ -286,7 +282,7 @@ def is_typed_along(old: str, new: str, now: str) -> bool:
 
 
 def split_hunk(start_row: int, old: Lines, new: Lines) -> list[Hunk]:
-    """Return the difference of two texts as hunks, of which each holds changed lines alone."""
+    """Return the difference of two texts as hunks without unchanged lines."""
     codes = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
     return [
         Hunk(start_row + first, start_row + last, "".join(old[first:last]), "".join(new[start:end]))
@@ -296,30 +292,27 @@ def split_hunk(start_row: int, old: Lines, new: Lines) -> list[Hunk]:
 
 
 def why_hidden(hunk: Hunk, uri: str, buffer: Buffer, history: EditHistory, rejected: Rejected) -> str:
-    """Return one sentence that explains why a hunk is never shown, or ""."""
+    """Return one sentence that says why a hunk is never shown, or ""."""
     if not 0 <= hunk.start_row <= hunk.end_row <= len(buffer.lines):
-        return "The edit lies outside the document."
+        return "The edit is outside the document."
     old, new = buffer.whole_lines(hunk.old), buffer.whole_lines(hunk.new)
     if buffer.lines[hunk.start_row : hunk.end_row] != old:
-        return "The edit belongs to an earlier text."
+        return "The edit is for an earlier text."
     if changes_white_space(old, new):
-        return "The edit changes nothing but blank lines and white space at line ends."
+        return "The edit changes only blank lines and white space at line ends."
     if (uri, hunk) in rejected:
         return "The edit was dismissed before."
     if _MARK.search(hunk.new) and not _MARK.search(hunk.old):
-        return "The edit holds a model's marks."
+        return "The edit contains a model's control marks."
     if secret_rows(hunk.new) or secret_rows(hunk.old):
         return "The edit touches a secret."
     if is_revert(hunk.start_row, old, new, history.states(uri)):
-        return "The edit takes back what was just changed."
+        return "The edit reverts a recent change."
     return ""
 
 
 def as_whole_lines(hunk: Hunk, buffer: Buffer, *, vim: bool) -> dict[str, Any]:
-    """Return a hunk as JSON, with a range of whole lines in the client's units.
-
-    After the last line, the range begins at the end of the line before.
-    """
+    """Return a hunk as JSON with its range of whole lines, which starts at the text's end for a hunk after the text."""
     newline = "\n" if vim else buffer.newline
     old, new = hunk.old, hunk.new.replace("\r\n", "\n").replace("\n", newline)
     start, end = (hunk.start_row, 0), (hunk.end_row, 0)
@@ -334,7 +327,7 @@ def as_whole_lines(hunk: Hunk, buffer: Buffer, *, vim: bool) -> dict[str, Any]:
 
 
 def without_kept_words(shown: Mapping[str, Any], buffer: Buffer) -> dict[str, Any]:
-    """Return a hunk without the words that its first and last lines keep, except for lines that are inserted whole."""
+    """Remove the unchanged words at both ends of a hunk, unless the hunk only inserts or deletes lines."""
     old, new, row = shown["oldText"], shown["newText"], shown["range"]["start"]["line"]
     if not old or not new:
         return {"range": shown["range"], "text": new}
@@ -346,11 +339,9 @@ def without_kept_words(shown: Mapping[str, Any], buffer: Buffer) -> dict[str, An
         tail -= 1
     kept = old[: len(old) - tail]
     end = TextPosition(row + kept.count("\n"), len(kept) - (kept.rfind("\n") + 1))
-    first = _position(row, buffer.character(TextPosition(row, same)))
-    return {
-        "range": {"start": first, "end": _position(end.row, buffer.character(end))},
-        "text": new[same : len(new) - tail],
-    }
+    start = _position(row, buffer.character(TextPosition(row, same)))
+    edges = {"start": start, "end": _position(end.row, buffer.character(end))}
+    return {"range": edges, "text": new[same : len(new) - tail]}
 
 
 def _is_word(character: str) -> bool:

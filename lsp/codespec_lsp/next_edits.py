@@ -1,6 +1,7 @@
-"""Answer requests for the next edit: decide when there is one, find it, and keep it valid while the user goes on.
+"""Answer requests for the next edit, and keep an answered edit valid while the user types.
 
-Edits that repeat the user's last change come at once and need no daemon. Only if there are none, a model is asked.
+If the user's last change renamed a name, the name's other places are the answer, without a daemon. Otherwise the
+daemon's model is asked.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ from codespec_lsp.line_edits import MAX_LINE, Change, EditHistory, Hunk, Rejecte
 from codespec_lsp.prompt import RequestContext
 from codespec_lsp.settings import OUR_PART, EditorSettings
 
-ALWAYS = ("accepted", "invoked")  # triggers that are answered also when the others are not
-MOVED_WITHIN = 10.0  # seconds after an edit in which a move of the cursor may ask for the next one
-MAX_KNOWN = 64  # edits that the client may still report on
-LONG_NEAR = 8  # rows around the cursor without long lines
-ABOVE, BELOW = 1, 3  # rows around a place in which the cursor leaves it alone: the middle of the smallest window
-MAX_OTHERS, APART = 2, 8  # places besides the cursor's, and the rows between two, so that their windows don't overlap
-MIN_WORD = 3  # characters of a removed word that is looked for
+ALWAYS = ("accepted", "invoked")  # triggers that are answered at any time
+MOVED_WITHIN = 10.0  # seconds after an edit in which a cursor movement may request the next one
+MAX_KNOWN = 64  # edits that the client may still report as shown, accepted or dismissed
+LONG_NEAR = 8  # rows around the cursor that must have no long line
+ABOVE, BELOW = 1, 3  # rows around the last place in which the cursor does not move it: keeps the prompt's beginning
+MAX_OTHERS, APART = 2, 8  # places besides the cursor's, and the rows between two: their windows must not overlap
+MIN_WORD = 3  # characters of a removed word that is searched
 OFF = "Next edits are switched off (codespec.nextEdit)."
 NOT_OPEN = "The document is not open."
 IN_CELL = "The cells of notebooks get no next edits."
 NOTHING = "Nothing was edited in the last five minutes."
 UNDONE = "The last edit brought back an earlier text."
-BULK = "More was changed at once than anyone types."
+BULK = "Too much was changed at once to have been typed."
 DISMISSED = "The last suggestion was dismissed, and nothing was edited since."
 LONG = "The lines at the cursor are too long."
 MOVED_LATE = f"The last edit is more than {MOVED_WITHIN:.0f} seconds old."
@@ -43,7 +44,7 @@ CHANGED = "The document changed, or a newer request came, before the edit was fo
 LATE = "No edit was found within codespec.nextEditBudgetMs."
 NONE = "Nothing repeats the last change."
 SECRET = "The last change is near a secret, in a file that is not sent, or too long, so no model is asked."
-HIDDEN = "The model's edit is not one to show: it only adds lines above the cursor, or touches a secret."
+HIDDEN = "The model's edit is not shown: it only adds lines above the cursor or touches a secret."
 
 FindRepeats = Callable[[Document, Sequence[Change]], Awaitable[Sequence[Hunk]]]
 Source = Literal["rename", "model"]
@@ -52,10 +53,7 @@ _WORD = re.compile(r"[^\W\d]\w*")
 
 @dataclass(frozen=True, slots=True)
 class NextEdit:
-    """A suggested edit of one document, because of a renamed name or a model's answer.
-
-    `hunks` do not overlap, refer to the text of `version` and stand in the order in which to visit them.
-    """
+    """A suggested edit of one document. `hunks` apply to the text of `version`, in the order in which to visit them."""
 
     id: str
     uri: str
@@ -64,13 +62,13 @@ class NextEdit:
     source: Source
 
 
-Answer = NextEdit | str  # the next edit, or in one sentence the reason why there is none
+Answer = NextEdit | str  # the next edit, or one sentence that says why there is none
 
 
 class NextEdits:
     """The next edits of one client.
 
-    `refresh` renews the decision whether a file may be read, and `why_not` is the reason against a document, or "".
+    `refresh` renews the exclusion decisions for URIs; `why_not` returns why a document is not completed, or "".
     """
 
     def __init__(
@@ -86,21 +84,21 @@ class NextEdits:
         clock: Callable[[], float],
     ) -> None:
         self.history = EditHistory(clock)
-        self._reason = ""  # why the last request got no edit
+        self._reason = ""  # why the last request got no edit, or ""
         self._documents, self._settings, self._refresh, self._why_not = documents, settings, refresh, why_not
         self._find_repeats, self._counters, self._clock = find_repeats, counters, clock
         self.model, self._context = model, context
-        self._anchors: dict[str, int] = {}  # the row of each document where its last edit was looked for
+        self._anchors: dict[str, int] = {}  # by URI, the row for which the model was last asked
         self._rejected = Rejected()
-        self._pending: dict[str, NextEdit] = {}  # the edit that was answered last, with its current rows
-        self._known: OrderedDict[str, NextEdit] = OrderedDict()  # edits as they were answered
+        self._pending: dict[str, NextEdit] = {}  # by URI, the last answered edit with its current rows
+        self._known: OrderedDict[str, NextEdit] = OrderedDict()  # by id, the edits as answered
         self._newest: dict[str, EditRequest] = {}
-        self._finding: dict[str, asyncio.Task[Answer]] = {}  # the answers to the newest requests
-        self._dismissed_at = -1  # number of the edit before the last dismissal
+        self._finding: dict[str, asyncio.Task[Answer]] = {}  # by URI, the answer to the newest request
+        self._dismissed_at = -1  # the history's edit number at the last dismissal
         self._names = (f"{secrets.token_hex(4)}-{number}" for number in itertools.count(1))
 
     def edited(self, document: Document, edit: Edit) -> None:
-        """Follow an edit of a document, already applied."""
+        """Record an edit that was applied to a document, and update the suggestions in that document."""
         self._supersede(document.uri)
         lines = None if document.is_cell else line_edit(document, edit)
         if lines is None:
@@ -110,19 +108,15 @@ class NextEdits:
             moved = [each for hunk in pending.hunks if (each := rebased(hunk, lines)) is not None]
             left = [hunk for hunk in moved if hunk.old != hunk.new]
             applies = len(left) < len(moved)
-            if left and (applies or pending.source == "model"):  # a change of the user's has other repetitions
+            if left and (applies or pending.source == "model"):  # after another change, a rename is searched again
                 self._pending[document.uri] = replace(pending, hunks=left)
         self._rejected.edited(document.uri, lines)
         if document.uri in self._anchors:
             self._anchors[document.uri] = lines.moved(self._anchors[document.uri])
         self.history.edited(document, lines, predicted=applies)
 
-    def opened(self, document: Document) -> None:
-        """Drop the changes of a document whose text may be another one now."""
-        self.history.forget(document)
-
     def close(self, document: Document) -> None:
-        """Drop the suggestions in a document that is closed or lost. Its changes stay in the history."""
+        """Drop the suggestions in a closed or lost document. Its changes stay in the history."""
         self._supersede(document.uri)
         self._pending.pop(document.uri, None)
         self._anchors.pop(document.uri, None)
@@ -130,7 +124,7 @@ class NextEdits:
     def receive(
         self, uri: str, position: tuple[int, int], trigger: str, problems: Sequence[tuple[int, str]] = ()
     ) -> EditRequest | None:
-        """Create a request at a client's position; None if the document is not open."""
+        """Create a request at a client's position. Return None if the document is not open."""
         document = self._documents.get(canonical(uri))
         if document is None:
             return None
@@ -147,7 +141,7 @@ class NextEdits:
         return answer
 
     def status(self) -> dict[str, str]:
-        """Return the setting, and why the last request got no edit ("" if it got one), as JSON values."""
+        """Return the setting and the reason why the last request got no edit ("" if it got one)."""
         return {"setting": self._settings().next_edit, "reason": self._reason}
 
     def shown(self, name: str) -> None:
@@ -159,7 +153,7 @@ class NextEdits:
         self._counters.edits_accepted += name in self._known
 
     def dismissed(self, name: str) -> None:
-        """Stop to suggest an edit that the user dismissed, and any other one until the next edit of the user's."""
+        """Stop suggesting an edit that the user dismissed, and any other edit until the user edits again."""
         edit = self._known.get(name)
         if edit is None:
             return
@@ -183,7 +177,7 @@ class NextEdits:
             finding.cancel()
 
     async def _find(self, request: EditRequest) -> Answer:
-        """Return the next edit. Any change of the document and any newer request cancels this."""
+        """Return the next edit. A change of the document or a newer request cancels this coroutine."""
         document = request.document
         await self._refresh(self._context.concerned(document))
         reason = self._why_not_here(request) or self._why_not_now(request)
@@ -200,7 +194,7 @@ class NextEdits:
         return answer if isinstance(predicted, str) and answer != NONE else predicted
 
     async def _ask_model(self, request: EditRequest) -> Answer:
-        """Return what the model predicts at the cursor, else at the places that the last change concerns."""
+        """Return the model's edit at the cursor, else at other places that the last change concerns."""
         document, row = request.document, request.position.row
         reason, known = await self.model.why_not(), self.history.changes()
         changes = [each for each in known if self._may_send(each, document) and may_be_sent(each)]
@@ -228,12 +222,11 @@ class NextEdits:
         return self._suggest(request, "model", kept) if kept else reason or HIDDEN
 
     def _may_send(self, change: Change, document: Document) -> bool:
-        """Return whether a change may be sent with a request in a document."""
         other = self._documents.get(change.uri)
         return change.uri == document.uri or (other is not None and self._context.may_send(other))
 
     def _suggest(self, request: EditRequest, source: Source, hunks: Sequence[Hunk]) -> Answer:
-        """Return an edit of the hunks that may be shown, the nearest one after the cursor first."""
+        """Return an edit of the hunks that may be shown, the nearest hunk after the cursor first."""
         document, row = request.document, request.position.row
         hidden = {hunk: why_hidden(hunk, document.uri, document.buffer, self.history, self._rejected) for hunk in hunks}
         kept = sorted((hunk for hunk in hunks if not hidden[hunk]), key=lambda hunk: (hunk.start_row < row, hunk))
@@ -247,7 +240,7 @@ class NextEdits:
         return edit
 
     def _why_not_here(self, request: EditRequest) -> str:
-        """Return the reason why a document gets no next edits, or ""."""
+        """Return why the request's document gets no next edits, or ""."""
         if self._settings().next_edit == "off":
             return OFF
         if request.document.is_cell:
@@ -257,7 +250,7 @@ class NextEdits:
         return self._why_not(request.document) or (LONG if any(len(line) > MAX_LINE for line in near) else "")
 
     def _why_not_now(self, request: EditRequest) -> str:
-        """Return the reason why there is no next edit at this time, or ""."""
+        """Return why there is no next edit at this time, or ""."""
         if not self.history.changes():
             return NOTHING
         if request.trigger in ALWAYS:
@@ -279,14 +272,11 @@ class NextEdits:
 
 
 def other_places(last: Change | None, buffer: Buffer, here: int, problems: Sequence[int]) -> list[int]:
-    """Return up to MAX_OTHERS rows apart from `here` and from each other.
+    """Return up to MAX_OTHERS rows more than APART rows from `here` and from each other.
 
-    First the rows that hold a word which the last change removed, then those with `problems`, the nearest after `here`
-    first.
+    Rows with a word that the last change removed come before those with `problems`; the nearest after `here` is first.
     """
-    old, new = (
-        set(_WORD.findall("".join(lines))) for lines in ((last.old, last.new) if last is not None else ("", ""))
-    )
+    old, new = (set(_WORD.findall("".join(lines))) for lines in ((last.old, last.new) if last else ("", "")))
     words = [re.escape(word) for word in sorted(old - new) if len(word) >= MIN_WORD]
     removed = re.compile(rf"\b(?:{'|'.join(words)})\b")
     rows = [row for row, line in enumerate(buffer.lines) if removed.search(line)] if words else []

@@ -1,43 +1,59 @@
-"""Find, without a model, the other places of a name that the user renamed.
+"""Find the other places of a name that the user renamed, without a model.
 
-Other substitutions are not repeated, even if they were made twice: between releases of packages, the text that both had
-in common was changed alike at 68 % of its other places, at 80 % with four words in common (lab/LOG.md).
+A name means the same variable, function or import of the file there. Its occurrences are found as text and then looked
+up in the syntax tree; `names.toml` of each language has the facts about its bindings and scopes.
+
+Other substitutions are not repeated, even if the user made one twice: between releases of packages, the same text was
+changed alike at only 68 % of its other places, or 80 % if it had four words (lab/LOG.md).
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
+import tree_sitter
+from codespec_grammars.language import NameFacts
 
 from codespec_lsp.line_edits import Change, Hunk
-from codespec_lsp.name_scopes import SameName
 
-MAX_ROWS = 8  # of a change
+MAX_ROWS = 8  # in a change that can be a rename
 MAX_LINE = 500  # characters; longer lines are data
-MAX_PLACES = 200  # offered at once; more are not a rename that a user looks through
+MAX_PLACES = 200  # in one suggestion; users do not review longer ones
+MAX_OCCURRENCES = 1000  # of the old and new name together
 _TOKEN = re.compile(r"[\w$]+|\s+|[^\w\s$]")
 _NAME = re.compile(r"[^\W\d][\w$]*|\$[\w$]+")
+_WORD = rb"\w$\x80-\xff"
+
+
+class SameName(NamedTuple):
+    """The offsets of a renamed name's other places. `kind` says where the name is bound."""
+
+    kind: Literal["local", "module", "import"]
+    starts: list[int]
+    shorthands: list[int]  # places where the name is also a key, such as JavaScript's `{ w }`
 
 
 class Renamed(NamedTuple):
-    """A name that a change turned into another. `places` are the rows, from the change's first, and columns."""
+    """A rename of `old` to `new`. `places` are (row, column) pairs; rows count from the change's first row."""
 
     old: str
     new: str
     places: Sequence[tuple[int, int]]
 
 
-AskNames = Callable[[str, str, Sequence[int]], Awaitable[SameName | None]]  # old and new name, offsets of the new one
+# Looks up a name in the tree, given its old and new spelling and the offsets of the new one.
+AskNames = Callable[[str, str, Sequence[int]], Awaitable[SameName | None]]
 
 
 async def find_repeats(changes: Sequence[Change], lines: list[str], ask: AskNames) -> Sequence[Hunk]:
-    """Return the other places of the name that the last of `changes` renamed, those after it first.
+    """Return hunks that repeat the rename made by the last change, those below the change first.
 
-    `changes` are the document's, oldest first, `lines` its text, with line ends.
+    `changes` are the document's, oldest first; `lines` are its text, with line ends.
     """
     change, earlier = merge_last(changes), changes[:-1]
     renamed = renamed_name(change) if change is not None and lines[change.row : change.end] == change.new else None
@@ -45,11 +61,11 @@ async def find_repeats(changes: Sequence[Change], lines: list[str], ask: AskName
         return ()
     starts = [0, *accumulate(map(len, lines))]
     places = [starts[change.row + row] + column for row, column in renamed.places]
-    rows: dict[str, list[int]] = {}  # those that an earlier change made by the same rename, with the name's columns
+    rows: dict[str, list[int]] = {}  # columns of the name in rows that an earlier change made by the same rename
     for each in earlier:
         other = renamed_name(each)
         if other is not None and other[1::-1] == renamed[:2]:
-            return ()  # the user takes a rename back
+            return ()  # the user undoes a rename
         if other is not None and other[:2] == renamed[:2]:
             rows |= {each.new[row]: [column for at, column in other.places if at == row] for row, _ in other.places}
     for row, line in enumerate(lines):
@@ -64,7 +80,7 @@ async def find_repeats(changes: Sequence[Change], lines: list[str], ask: AskName
 
 
 def merge_last(changes: Sequence[Change]) -> Change | None:
-    """Return the last change, merged with those before it that led to its old text; None if they cancel out."""
+    """Merge the last change with the earlier ones that produced its old text. Return None if they cancel out."""
     if not changes:
         return None
     merged = changes[-1]
@@ -76,7 +92,7 @@ def merge_last(changes: Sequence[Change]) -> Change | None:
 
 
 def renamed_name(change: Change) -> Renamed | None:
-    """Return the rename that a change is: one name became another, everywhere in its rows, and nothing else changed."""
+    """Return the rename that a change made, or None if it changed anything but one name, everywhere in its rows."""
     if len(change.old) != len(change.new) or len(change.old) > MAX_ROWS:
         return None
     pairs, places = set[tuple[str, str]](), list[tuple[int, int]]()
@@ -98,16 +114,16 @@ def renamed_name(change: Change) -> Renamed | None:
 
 
 def means_another_value(old: str, new: str) -> bool:
-    """Return whether a new name says that the value is another one: unused (`_` or `_old`), or several instead of one.
+    """Return whether the new name marks the value as unused (`_` or `_old`) or as several instead of one.
 
-    The other places then stay or become other expressions (lab/LOG.md).
+    Users then keep the other places or change them to other expressions (lab/LOG.md).
     """
     one, several = sorted((old, new), key=len)
     return new.lstrip("_") in ("", old) or (several == f"{one}s" and not one.endswith("s"))
 
 
 def hunks_of(lines: Sequence[str], texts: Mapping[int, str], old: str, row: int) -> list[Hunk]:
-    """Return hunks of one row each that replace `old` at code point offsets by the texts, those after `row` first."""
+    """Return one-row hunks that replace `old` at the offsets in `texts` by their texts, the hunks below `row` first."""
     starts = [0, *accumulate(map(len, lines))]
     changed: dict[int, str] = {}
     for offset in sorted(texts, reverse=True):
@@ -118,15 +134,182 @@ def hunks_of(lines: Sequence[str], texts: Mapping[int, str], old: str, row: int)
 
 
 def is_offered(change: Change, names: SameName) -> bool:
-    """Return whether renames of that kind are right at 90 % of their places, between releases of packages (lab/LOG.md).
+    """Return whether a rename of this kind is right at 90 % of its places (lab/LOG.md).
 
-    In Python, a third of the places are gone after a changed import, which often is another one, and a class that is
-    renamed often is a new base of the old one.
+    In Python, a changed import is often another module, and a renamed class is often a new base of the old one.
     """
     is_class = "".join(change.new).lstrip().startswith("class ")
     return change.language != "python" or not (is_class or names.kind == "import")
 
 
 def tokens(line: str) -> list[tuple[int, str]]:
-    """Return the words and signs of a line with their columns."""
+    """Return the columns and texts of a line's words and other characters, without white space."""
     return [(match.start(), match[0]) for match in _TOKEN.finditer(line) if not match[0].isspace()]
+
+
+class _Scope(NamedTuple):
+    key: int  # a node's id
+    kind: Literal["file", "function", "class", "block"]
+    in_function: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Name:
+    """An occurrence of a name: the scopes around it, outermost first, and the scope `binds` in which it is bound."""
+
+    start: int
+    scopes: Sequence[_Scope]
+    binds: _Scope | None
+    imported: bool
+    unbound: bool
+    shorthand: bool
+    value: tuple[int, int] = (0, 0)  # byte range of the value that the name is bound to
+    adds: bool = False  # whether that value is a binary expression
+
+
+class _Step(NamedTuple):
+    """A node on the path from the root to a name, and the `names.toml` spellings of its position in its parent."""
+
+    node: tree_sitter.Node
+    slots: Collection[str]
+
+    def stands_in(self, slots: Collection[str]) -> bool:
+        return any(slot in slots for slot in self.slots)
+
+
+def find_same_name(
+    root: tree_sitter.Node, source: bytes, facts: NameFacts, old: str, new: str, renamed: Collection[int]
+) -> SameName | None:
+    """Return the places where `old` means what `new` means at the `renamed` byte offsets.
+
+    Returns None where a rename of the rest is often wrong (lab/LOG.md): the renamed places differ in meaning or bind
+    nothing; `new` is already used in the scope; another place binds the name to a value of its own, other than
+    `w = w + 1`; a renamed place is computed from the old name; or the name is a member of a class.
+    """
+    others, taken = list(_occurrences(source, old)), [at for at in _occurrences(source, new) if at not in renamed]
+    if len(others) + len(taken) > MAX_OCCURRENCES:
+        return None
+    read = [_read(root, facts, start, len(new.encode())) for start in renamed]
+    names = [name for name in read if name is not None]
+    if len(names) < len(read) or all(name.binds is None for name in names):
+        return None
+    olds = [name for start in others if (name := _read(root, facts, start, len(old.encode())))]
+    news = [name for start in taken if (name := _read(root, facts, start, len(new.encode())))]
+    bound = {name.binds for name in (*names, *olds)} - {name.scopes[-1] for name in (*names, *olds) if name.unbound}
+    scope = _meaning(names[0], bound, facts)
+    if scope is None or scope.kind == "class" or any(_meaning(name, bound, facts) != scope for name in names):
+        return None
+    same = [name for name in olds if _meaning(name, bound, facts) == scope]
+    all_same = [*names, *same]
+    again = [name for name in same if name.binds and (facts.redeclares or not (name.adds and _uses(name, all_same)))]
+    if again or any(scope in name.scopes for name in news) or any(_uses(name, olds) for name in names):
+        return None
+    starts, shorthands = ([name.start for name in same if name.shorthand is kind] for kind in (False, True))
+    is_import = any(name.imported for name in all_same)
+    return SameName("import" if is_import else "local" if scope.in_function else "module", starts, shorthands)
+
+
+def _occurrences(source: bytes, name: str) -> Iterator[int]:
+    word = re.escape(name.encode())
+    for match in re.finditer(rb"(?<![%b])%b(?![%b])" % (_WORD, word, _WORD), source):
+        yield match.start()
+
+
+def _meaning(name: _Name, bound: Collection[_Scope | None], facts: NameFacts) -> _Scope | None:
+    """Return the innermost scope around an occurrence that binds the name and is visible there."""
+    for scope in reversed(name.scopes):
+        visible = scope.kind != "class" or facts.bare_members or scope is name.scopes[-1]
+        if visible and scope in bound:
+            return scope
+    return None
+
+
+def _uses(binding: _Name, uses: Sequence[_Name]) -> bool:
+    """Return whether the value that a name is bound to contains one of `uses`."""
+    start, end = binding.value
+    return any(start <= use.start < end and len(use.scopes) == len(binding.scopes) for use in uses)
+
+
+def _read(root: tree_sitter.Node, facts: NameFacts, start: int, length: int) -> _Name | None:
+    """Return the name at a byte offset, or None for text, keys, members of objects and broken code."""
+    steps = list(_descend(root, start))
+    leaf, bound = steps[-1].node, _bound(steps, facts)
+    is_whole = (leaf.start_byte, leaf.end_byte) == (start, start + length)
+    is_member = steps[-1].stands_in(facts.members) and _has_object(steps)
+    if not is_whole or bound is None or is_member or any(step.node.is_error for step in steps):
+        return None
+    scopes, at = _scopes(steps, facts), steps.index(bound)
+    binds = scopes[-1] if bound.stands_in(facts.bindings) else None
+    if binds is not None and steps[max(0, at - 2)].node.type in facts.hoisted:
+        binds = next((scope for scope in reversed(scopes) if scope.kind == "function"), scopes[0])
+    is_shorthand = leaf.type in facts.shorthands
+    if not (is_shorthand or leaf.type in facts.names or (leaf.type in facts.member_names and binds is not None)):
+        return None
+    binding = steps[max(0, at - 1)].node
+    value = binding.child_by_field_name("right") or binding.child_by_field_name("value")
+    return _Name(
+        start,
+        scopes,
+        binds,
+        imported=bound.stands_in(facts.imports),
+        unbound=any(step.node.type in facts.not_bound for step in steps[-3:]),
+        shorthand=is_shorthand or steps[-2].node.type in facts.shorthands,
+        value=(value.start_byte, value.end_byte) if value is not None else (0, 0),
+        adds=value is not None and "binary" in value.type,
+    )
+
+
+def _descend(root: tree_sitter.Node, start: int) -> Iterator[_Step]:
+    """Yield the nodes around a byte, the root first."""
+    cursor, parent, slots = root.walk(), root, tuple[str, ...]()
+    while True:
+        node = cursor.node
+        assert node is not None  # the cursor stands at a node
+        yield _Step(node, slots)
+        if cursor.goto_first_child_for_byte(start) is None or cursor.node is None or cursor.node.start_byte > start:
+            return
+        parent, child = node, cursor.node
+        slots = (parent.type, f"{parent.type}.{cursor.field_name or ''}")
+        if parent.named_child_count > 1 and (first := parent.named_child(0)) is not None:
+            slots = (*slots, f"{parent.type}.{'0' if first.start_byte == child.start_byte else '+'}")
+
+
+def _has_object(steps: Sequence[_Step]) -> bool:
+    """Return whether an object precedes a member."""
+    first = steps[-2].node.named_child(0)
+    return first is not None and first.start_byte != steps[-1].node.start_byte
+
+
+def _bound(steps: Sequence[_Step], facts: NameFacts) -> _Step | None:
+    """Return the outermost step of the pattern around a name, which says what the name binds; None for a key."""
+    for step in reversed(steps[1:]):
+        if step.stands_in(facts.keys):
+            return None
+        if not step.stands_in(facts.patterns) or step.stands_in(facts.bindings):
+            return step
+    return steps[0]
+
+
+def _scopes(steps: Sequence[_Step], facts: NameFacts) -> Sequence[_Scope]:
+    scopes = [_Scope(0, "file", in_function=False)]
+    for index, step in enumerate(steps):
+        if len(scopes) > 1 and step.stands_in(facts.outer):
+            scopes.pop()
+        node, inside = step.node, scopes[-1].in_function
+        if node.type in facts.classes:
+            scopes.append(_Scope(node.id, "class", inside))
+        elif node.type in facts.functions or (node.type in facts.heads and not _is_head(steps, index)):
+            scopes.append(_Scope(node.id, "function", in_function=True))
+        elif node.type in facts.blocks:
+            scopes.append(_Scope(node.id, "block", inside))
+    return scopes
+
+
+def _is_head(steps: Sequence[_Step], index: int) -> bool:
+    """Return whether a declarator heads a function, so that its parameters are in the function's scope."""
+    for above, _ in reversed(steps[:index]):
+        if above.child_by_field_name("body") is not None:
+            return True
+        if not above.type.endswith("declarator"):
+            return False
+    return False

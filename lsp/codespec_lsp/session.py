@@ -99,7 +99,7 @@ class Session:
         buffer, file = Buffer(item["text"], self.encoding, self.vim), self._notebooks.opened(uri)
         document = Document(uri, item["languageId"], version, buffer, spelled=item["uri"], file=file)
         self.documents.open(document)
-        self.edits.opened(document)
+        self.edits.history.forget(document)  # the text may have changed while it was closed
         document.syntax = DocumentSyntax(
             *(document.language, document.locate, lambda: document.buffer.text, self._trees),
             lambda: self._warn(UNPARSED.format(path=document.path)),
@@ -140,7 +140,7 @@ class Session:
             document.lose()
             self.completer.edited(document, Edit(0, document.buffer.text, ""))
             self.edits.close(document)
-            self.edits.opened(document)
+            self.edits.history.forget(document)
             self.status.complain(LOST.format(PurePath(document.path).name))
 
     def closed(self, uri: str) -> None:

@@ -23,8 +23,8 @@ from codespec_grammars.window import kept_from
 from codespec_grammars.workers import Worker, WorkerDied, prepare
 
 from codespec_lsp.buffer import Edit
-from codespec_lsp.name_scopes import SameName, find_same_name
 from codespec_lsp.outline import Outline, outline, received
+from codespec_lsp.renames import SameName, find_same_name
 
 TREE_AFTER = 0.03  # seconds to wait after a change: the completion is answered first
 AFRESH_AFTER = 2.0  # seconds without a change, after which a document is parsed from its text alone

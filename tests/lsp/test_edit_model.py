@@ -165,7 +165,7 @@ def test_a_change_ends_the_daemons_work() -> None:
     run(scenario())
 
 
-@pytest.mark.parametrize(("known", "reason"), [(None, "version without edits"), ("", "no format for edits")])
+@pytest.mark.parametrize(("known", "reason"), [(None, "predicts no edits: restart"), ("", "no format for edits")])
 def test_a_daemon_without_edits_is_asked_once(known: str | None, reason: str) -> None:
     async def scenario() -> None:
         async with talking(**LATE) as (client, fake):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from codespec_lsp.name_scopes import SameName
+from codespec_lsp.renames import SameName
 from codespec_lsp.syntax import SyntaxTree
 
 
