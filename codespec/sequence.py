@@ -1,6 +1,6 @@
-"""The state of one sequence being generated, and the immutable values that a round passes to it.
+"""The state of one text being generated, and the values of a round: cap, draft, candidates and verdict.
 
-Lives below the proposers, the verifier and the engine because all of them read it. Depends on no model or tokenizer.
+The proposers, the verifier and the engine read these classes, which depend on no model or tokenizer.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-_TAIL = 32  # bytes before a draft, more than `tail_window` reads
+_TAIL = 32  # bytes before a draft; `tail_window` reads fewer
 
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """Limit on a draft: its length in target tokens after retokenization, and the confidence at which to stop.
+    """Limits of a draft: its length in target tokens after retokenization, and the lowest confidence to go on with.
 
-    `by_source` holds the caps of individual proposers by name, if they differ.
+    `by_source` maps the names of proposers to caps of their own.
     """
 
     tokens: int
@@ -38,27 +38,24 @@ class Cap:
     by_source: Mapping[str, Cap] = field(default_factory=dict)
 
     def of(self, source: str) -> Cap:
-        """Return one proposer's cap, with no more `tokens` than this cap."""
+        """Return the cap of the proposer `source`, whose `tokens` are at most those of this cap."""
         own = self.by_source.get(source)
         if own is None:
             return self
         return own if own.tokens <= self.tokens else replace(own, tokens=self.tokens)
 
     def goes_on(self, confidences: collections.abc.Sequence[float]) -> bool:
-        """Return whether the last unit's confidence reaches the minimum. If so, it is kept and drafting continues.
-
-        `confidences` must not be empty.
-        """
+        """Return whether drafting continues after units with these confidences (at least one)."""
         return confidences[-1] >= self.min_confidence
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A draft as text. `ends[i]` is the byte offset after unit i, `confidences[i]` the proposer's probability for it.
+    """A draft as text. Unit i ends at byte `ends[i]`, and the proposer gives it the probability `confidences[i]`.
 
-    `ids` holds target ids if the drafter and the target share a vocabulary; the draft is then not retokenized.
-    `probabilities` holds, for each id, the distribution [vocabulary] that it was sampled from. It is empty if the draft
-    was not sampled.
+    `ids` holds the draft's target ids if the drafter shares the target's vocabulary; they need no retokenization.
+    `probabilities` holds, for each id, the distribution [vocabulary] from which it was sampled, and is empty for drafts
+    that were not sampled.
     """
 
     text: bytes = b""
@@ -71,11 +68,11 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """A draft in target tokens, ready for verification. `reason` explains its length.
+    """A draft in target tokens, ready for verification.
 
-    `confidences` come from the proposer, one per id. `units` is the number of the proposer's own units in the draft.
-    `left_out` are the ids that a policy trimmed from the end. The target's next token shows for free whether the first
-    of them was right. `probabilities` holds the draft's distributions, one per id, or is empty.
+    `reason` explains the draft's length to the user. `confidences` has the proposer's probability of each id. `units`
+    is the number of the proposer's own units in the draft. `left_out` holds the ids that a policy trimmed from the end;
+    the target's next token shows whether the first of them was right. `probabilities` are those of the `Draft`.
     """
 
     ids: tuple[int, ...] = ()
@@ -91,8 +88,8 @@ class Candidates:
 class Verdict:
     """The target's decision on one sequence's candidates.
 
-    `accepted` counts the ids it agrees with; `committed` holds those and one more. `logprobs` holds a log-probability
-    for each committed token if the request wants them.
+    `accepted` is the number of accepted ids. `committed` holds the accepted ids and the target's next one. `logprobs`
+    has an entry for each committed id if the request wants log-probabilities.
     """
 
     accepted: int
@@ -102,12 +99,12 @@ class Verdict:
 
 @dataclass(slots=True)
 class Outlook:
-    """Expectations about one sequence's next tokens. The syntax context is tracked only if a policy uses it.
+    """What draft policies know about one sequence. The syntax context is tracked only if a policy uses it.
 
-    `context` is the `codespec_grammars` class at the end of the text, `read` the number of bytes of `known` that the
-    tracker has consumed, and `seconds` the tracking time in this step. `read_by` is the length of `ids` that a proposer
-    has read, by default as much as the target had cached at the start. `lost` is the number of plain rounds that
-    drafting cost, minus the tokens that were right (`speculation.cost_policy`).
+    `context` is the `codespec_grammars` context class at the end of the text, `read` the number of bytes of `known`
+    that the tracker has consumed, and `seconds` the time that tracking took in this step. `read_by` maps a proposer to
+    the number of `ids` that the proposer has read; without an entry, the number that the target had cached at the start
+    counts. `lost` is the cost of all drafts in plain rounds, minus the accepted tokens (`speculation.cost_policy`).
     """
 
     context: str = "unknown"
@@ -121,12 +118,11 @@ class Outlook:
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """A request in progress, or one choice of it.
+    """A request in progress, or one choice of a request.
 
-    `ids` are target ids and start with the prompt. `generated` are the bytes after the prompt's last token. They begin
-    with `held`, the bytes that token healing removed from the prompt. `context` is the text before them (the prefix
-    without the held bytes). `continues` is whether the target's tokens continue that text directly; after a
-    marker they do not.
+    `ids` are target ids and start with the prompt. `generated` holds the bytes after the prompt's last token. These
+    begin with `held`, the bytes that token healing removed from the prompt. `context` is the prefix without the held
+    bytes. `continues` is false if a marker separates `context` from the target's next token.
     """
 
     request: CompletionRequest
@@ -141,20 +137,20 @@ class Sequence:
     listening: bool = False  # whether a caller reads `events`
     outlook: Outlook = field(default_factory=Outlook)
     slot: int = -1
-    had_slot: bool = False  # whether it has ever had a slot, for example before a pause
+    had_slot: bool = False  # whether the sequence has ever had a slot, for example before a pause
     feed: int = 0  # pending ids that the target processes in this step
     room: int = 0  # target tokens that may be drafted in this step
     cached: int = 0  # length of the prefix of `ids` in the target's KV cache slot
     ids: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)  # of the committed ids, if requested
     generated: bytearray = field(default_factory=bytearray)
-    silent: int = 0  # committed tokens without bytes since the last one with bytes
+    silent: int = 0  # committed tokens without bytes since the last token with bytes
     cut: int | None = None  # end of the text, in bytes of `generated`; None while it grows
     finish_reason: FinishReason | None = None
     started: float = 0.0  # the request's arrival in seconds of perf_counter
     parent: Sequence | None = None  # the choice whose prefill this one shares
     decoder: IncrementalDecoder = field(default_factory=lambda: getincrementaldecoder("utf-8")("replace"))
-    shown: int = 0  # bytes of `generated` handed to the stream
+    shown: int = 0  # bytes of `generated` that were sent to the stream
     pieces: list[str] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     stats: Stats = field(default_factory=Stats)
@@ -175,15 +171,12 @@ class Sequence:
 
     @property
     def only_reads(self) -> bool:
-        """Whether this is a warm-up: its prompt is prefilled, and nothing is generated."""
+        """Whether the request is a warm-up, which prefills the prompt and generates nothing."""
         return self.request.max_tokens == 0
 
     @property
     def num_wanted(self) -> int:
-        """Pending ids that the target must process.
-
-        A warm-up request skips the last one: its logits are only needed for decoding.
-        """
+        """Pending ids that the target must process: all, or all but the last for a warm-up, which needs no logits."""
         return self.num_pending - self.only_reads
 
     @property
@@ -198,20 +191,19 @@ class Sequence:
 
     @property
     def held_left(self) -> bytes:
-        """Held bytes that the next tokens must still reproduce."""
+        """Held bytes that the next tokens must spell."""
         return self.held[len(self.generated) :]
 
     @property
     def known(self) -> bytes:
-        """The bytes after `context` that are certain: the generated bytes, or the held bytes if those are longer."""
+        """The known bytes after `context`: the generated bytes, or the held bytes if there are more of them."""
         return bytes(self.generated) if len(self.generated) >= len(self.held) else self.held
 
     def follow_syntax(self) -> None:
-        """Advance the tracker by the newly certain bytes and update the syntax context at the end of the text.
+        """Advance the tracker by the new `known` bytes and update `outlook.context` and `outlook.seconds`.
 
-        Starts from the language server's cursor information, if any, and goes on with the lexer alone: parsing in a
-        separate process took 0.4 to 0.7 ms a round and did not improve draft lengths. The time is added to
-        `outlook.seconds`. Certain text never changes, so a tracker only advances.
+        The tracker starts from the language server's cursor, if any, and then lexes only: parsing in a separate process
+        took 0.4 to 0.7 ms per round and did not improve draft lengths.
         """
         outlook, known = self.outlook, self.known
         if outlook.tracker is not None and outlook.read == len(known):
@@ -225,18 +217,18 @@ class Sequence:
         outlook.seconds += time.perf_counter() - began
 
     def window(self) -> bytes:
-        """Return the last bytes before the next target token, for retokenization."""
+        """Return the last bytes before the next target token, which retokenization reads."""
         tail = bytes(self.generated[-_TAIL:])
         if len(tail) < _TAIL and self.continues:
             tail = self.context[len(tail) - _TAIL :] + tail
         return tail_window(tail)
 
     def bytes_per_token(self) -> float:
-        """Return the average bytes per generated target token, or 3.0 below 8 tokens."""
+        """Return the average number of bytes per generated target token, or 3.0 for fewer than 8 tokens."""
         return len(self.generated) / self.num_generated if self.num_generated >= 8 and self.generated else 3.0
 
     def _track(self) -> ContextTracker:
-        """Create a tracker at the cursor, which is after the held bytes."""
+        """Return a new tracker at the cursor, which is after the held bytes."""
         request, outlook = self.request, self.outlook
         known = request.cursor.language if request.cursor is not None else ""
         text = self.context + self.held

@@ -26,9 +26,8 @@ from codespec.text.fim_templates import FimMissing, FimTemplate, find_template
 from codespec.text.tokenizer import TextTokenizer
 from codespec.verify.noise import row_key, uniform
 from codespec.verify.sampling import Position, Row, SampledRow, Sampler, draw, prepare, probabilities
-from codespec.verify.verifier import device_sampler_of
+from codespec.verify.verifier import DRAFTING, device_sampler_of
 
-DRAFTING = 3  # purpose of the noise (see verify.acceptance)
 REFILL = 4  # after the window moves, 1/REFILL of the context is free
 MAX_UNITS_A_TOKEN = 3  # a drafter token may cover fewer bytes than a target token
 

@@ -1,8 +1,9 @@
-"""Choose the target's tokens for many rows on the logits' device, so that only a small copy returns to the host.
+"""Choose the target's tokens for many rows on the logits' device, so that only the ids are copied to the host.
 
-Uses the formulas of `verify.sampling`, but over the whole vocabulary instead of the few ids that may win: a GPU hashes
-152,000 tokens faster than it can send one row of them to the host. A row's result depends on that row alone. Noise has
-the same bits as on the host. Logarithms and sums may round differently, so a text is reproducible only on one device.
+The formulas are those of `verify.sampling`, applied to the whole vocabulary instead of the few ids that may win: a GPU
+hashes 152,000 tokens faster than it can send one row of them to the host. A choice depends only on its own row. The
+random bits equal those on the host, but logarithms and sums may round differently, so a sampled text is reproducible
+only on one kind of device.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from codespec.backends.language_model import Logits
 from codespec.verify.noise import LOW, row_key, token_hashes
 from codespec.verify.sampling import SampledRow
 
-AT_ONCE = 32  # rows per batch of noise: a few arrays of 152,000 8-byte numbers per row
+AT_ONCE = 32  # rows whose noise is computed together: a few arrays of 152,000 8-byte numbers per row
 SIGN = 1 << 63
 
 
 class DeviceSampler:
-    """Sampler for one vocabulary on one device, where it stores the token hashes."""
+    """Sampler for one vocabulary on one device, where the token hashes are stored."""
 
     def __init__(self, token_bytes: list[bytes], device: torch.device) -> None:
         hashes = token_hashes(token_bytes)
@@ -32,10 +33,7 @@ class DeviceSampler:
 
     @torch.inference_mode()
     def choose(self, logits: Tensor, asked: collections.abc.Sequence[SampledRow]) -> Tensor:
-        """Return one id per row [rows] for logits [rows, vocabulary], on their device.
-
-        The logits are float32 and are modified in place.
-        """
+        """Return one id per row [rows] of float32 logits [rows, vocabulary], which are modified in place."""
         for row, one in zip(logits, asked, strict=True):
             _prepare(row, one)
         chosen = logits.argmax(dim=1)
@@ -66,7 +64,7 @@ class DeviceSampler:
 
 
 def _prepare(row: Tensor, one: SampledRow) -> None:
-    """Apply the penalty and the restriction in place."""
+    """Apply the repetition penalty and the restriction to allowed ids in place."""
     penalty, position = one.request.repetition_penalty, one.position
     if penalty != 1.0 and position.before:
         seen = torch.tensor(sorted(set(position.before)), device=row.device)
@@ -97,9 +95,9 @@ def survivors(rows: Tensor, requests: collections.abc.Sequence[CompletionRequest
 
 
 def _nucleus(rows: Tensor, requests: collections.abc.Sequence[CompletionRequest]) -> Tensor:
-    """Return a mask of the ids in the top-p nucleus: those preceded by less than top_p of the probability.
+    """Return a mask of the fewest ids, the likeliest first, whose probabilities sum to at least top_p.
 
-    Ties are resolved by lower id.
+    Of ids with equal scores, the lower one counts as likelier.
     """
     heat = torch.tensor([[request.temperature] for request in requests], device=rows.device)
     ordered, order = rows.sort(dim=1, descending=True, stable=True)
@@ -112,9 +110,9 @@ def _nucleus(rows: Tensor, requests: collections.abc.Sequence[CompletionRequest]
 
 
 def gumbel(keys: collections.abc.Sequence[int], hashes: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """Return standard Gumbel noise [keys, vocabulary] for tokens with these 64-bit hashes.
+    """Return standard Gumbel noise [keys, vocabulary], from the same bits as `noise.gumbel`.
 
-    `low` and `high` are the hashes' halves. The bits equal those of `noise.gumbel`.
+    `low` and `high` are the lower and upper 32 bits of the tokens' 64-bit `hashes`.
     """
     key = torch.tensor([[_signed(key)] for key in keys], device=hashes.device)
     bits = low ^ (key & LOW)
@@ -127,7 +125,7 @@ def gumbel(keys: collections.abc.Sequence[int], hashes: Tensor, low: Tensor, hig
 
 
 def _mix(value: Tensor) -> Tensor:
-    """SplitMix64's finalizer (Steele, Lea and Flood 2014) in signed integers, whose products wrap identically."""
+    """Apply SplitMix64's finalizer (Steele, Lea and Flood 2014) to signed integers, whose products wrap identically."""
     value = value + _signed(0x9E3779B97F4A7C15)
     value = (value ^ _shifted(value, 30)) * _signed(0xBF58476D1CE4E5B9)
     value = (value ^ _shifted(value, 27)) * _signed(0x94D049BB133111EB)
@@ -135,7 +133,7 @@ def _mix(value: Tensor) -> Tensor:
 
 
 def _shifted(value: Tensor, count: int) -> Tensor:
-    """Logical right shift."""
+    """Shift right logically."""
     return (value >> count) & ((1 << (64 - count)) - 1)
 
 

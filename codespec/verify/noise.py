@@ -1,11 +1,11 @@
-"""Seeded noise that depends on text only. Its key is (seed, choice, byte offset, the token's bytes).
+"""Seeded noise for sampling. A token's noise is a hash of the seed, the choice, the byte offset and the token's bytes.
 
-The key contains bytes, not ids, batches or positions, so a seed gives the same text for any draft, and a drafter with
-another vocabulary can use the same noise: tokens with the same bytes at the same offset get the same noise in both
-models (following drafter-invariant speculation, Daliri et al. 2024).
+No token id, batch or draft enters the hash, so a seed gives the same text with any draft. Tokens with the same bytes at
+the same offset get the same noise in every model, so a drafter with another vocabulary can use the target's noise
+(drafter-invariant speculation, Daliri et al. 2024).
 
-A token's noise comes from 52 bits. The upper 32 come from two 32-bit products, cheap enough for a whole vocabulary in
-every row. They bound the noise, so only the few tokens that may win need the rest.
+The noise is computed from 52 bits. The upper 32 bits take two 32-bit products, which is cheap enough for a whole
+vocabulary in every row, and they bound the noise, so only the few tokens that may win need the lower 20 bits.
 """
 
 from __future__ import annotations
@@ -25,10 +25,7 @@ Floats = NDArray[np.float64]
 
 
 def token_hashes(token_bytes: collections.abc.Sequence[bytes]) -> Hashes:
-    """Return a 64-bit hash of each id's bytes [vocabulary].
-
-    If several ids have the same bytes, including none, the later ones are tagged to differ.
-    """
+    """Return a 64-bit hash of each id's bytes [vocabulary]. Ids with equal bytes get different hashes."""
     seen: dict[bytes, int] = {}
     hashes = []
     for spelled in token_bytes:
@@ -40,10 +37,10 @@ def token_hashes(token_bytes: collections.abc.Sequence[bytes]) -> Hashes:
 
 
 def row_key(seed: int, *place: int) -> int:
-    """Return the 64-bit key of one position.
+    """Return the 64-bit key of one draw.
 
-    `place` is the choice, the bytes after the prompt, the tokens without bytes since the last byte, and anything else
-    that distinguishes one draw from another.
+    `place` holds the choice, the number of bytes after the prompt, the number of tokens without bytes since the last
+    byte, and further numbers that distinguish draws at the same position.
     """
     key = _mix(seed & MASK)
     for part in place:
@@ -57,15 +54,12 @@ def uniform(key: int) -> float:
 
 
 def halves(hashes: Hashes) -> Halves:
-    """Return the lower and the upper 32 bits as separate arrays."""
+    """Return the lower and the upper 32 bits of each hash as two arrays."""
     return (hashes & np.uint64(LOW)).astype(np.uint32), (hashes >> np.uint64(32)).astype(np.uint32)
 
 
 def coarse(key: int, hashes: Halves) -> NDArray[np.uint32]:
-    """Return the upper 32 of each token's 52 bits.
-
-    Both halves of key and hash enter, so that no two tokens share theirs.
-    """
+    """Return the upper 32 of each token's 52 bits, which depend on all bits of the key and of the token's hash."""
     bits = hashes[0] ^ np.uint32(key & LOW)
     bits *= np.uint32(0x7FEB352D)
     bits ^= bits >> np.uint32(15)
@@ -75,7 +69,7 @@ def coarse(key: int, hashes: Halves) -> NDArray[np.uint32]:
 
 
 def gumbel(key: int, hashes: Hashes) -> Floats:
-    """Return standard Gumbel noise for these tokens."""
+    """Return standard Gumbel noise for the tokens with these hashes."""
     upper = coarse(key, halves(hashes)).astype(np.uint64) << np.uint64(20)
     lower = _mix_all(hashes ^ np.uint64(key)) >> np.uint64(44)
     uniforms = ((upper | lower).astype(np.float64) + 0.5) * 2.0**-52
@@ -83,12 +77,12 @@ def gumbel(key: int, hashes: Hashes) -> Floats:
 
 
 def min_coarse(noise: float) -> int:
-    """Return the upper bits below which a token has less than this noise."""
+    """Return the lowest value of `coarse` at which a token's noise can reach this value."""
     return int(math.exp(-math.exp(-noise)) * 2.0**32)
 
 
 def _mix(value: int) -> int:
-    """SplitMix64's finalizer (Steele, Lea and Flood 2014)."""
+    """Apply SplitMix64's finalizer (Steele, Lea and Flood 2014)."""
     value = (value + 0x9E3779B97F4A7C15) & MASK
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & MASK
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & MASK
@@ -96,7 +90,7 @@ def _mix(value: int) -> int:
 
 
 def _mix_all(value: Hashes) -> Hashes:
-    """The same finalizer for arrays; products wrap around."""
+    """Apply SplitMix64's finalizer to an array, whose products wrap around."""
     value = value + np.uint64(0x9E3779B97F4A7C15)
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

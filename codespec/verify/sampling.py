@@ -1,7 +1,7 @@
 """Choose the target's token for each row of logits.
 
-Greedy decoding is an argmax. Sampling is the argmax of processed log-probabilities plus keyed noise, so a row's choice
-is a function of its logits and its position in the text alone. Every row is processed separately on the CPU, so
+Greedy decoding takes the argmax of a row. Sampling takes the argmax of the row's filtered logits plus keyed noise, so a
+choice depends only on the row's logits and its position in the text. Every row is processed separately on the CPU, so
 neighbouring rows can't change a choice. Filters run in the order of transformers: repetition penalty, temperature,
 top-k, top-p, min-p.
 """
@@ -23,10 +23,10 @@ from codespec.verify.noise import Floats, Halves, Hashes, coarse, gumbel, halves
 Row = NDArray[np.float32]  # one row of logits or probabilities [vocabulary]
 Ids = NDArray[np.int64]
 
-FEW = 512  # up to this many ids are hashed without preselection
+FEW = 512  # up to this many ids, the noise of all of them is computed
 BOUND = 6.2  # nats of noise, exceeded by one id in 500
 MARGIN = 1e-3  # nats, for rounding
-NEAR = math.exp(-7.0)  # relative to the best weight
+NEAR = math.exp(-7.0)  # weight of an id close to the best, whose weight is 1
 REACHES = (1.0, 2.0, 4.0, 8.0, 16.0, math.inf)  # nats below the best score, tried in order by _top
 
 
@@ -34,8 +34,8 @@ REACHES = (1.0, 2.0, 4.0, 8.0, 16.0, math.inf)  # nats below the best score, tri
 class Position:
     """Position of a row in the text.
 
-    `offset` and `silent` count bytes and tokens without bytes after the prompt. `before` holds the preceding ids for
-    the penalty. `allowed` holds the allowed ids (None: all).
+    `offset` is the number of bytes after the prompt, and `silent` the number of tokens without bytes since the last of
+    them. `before` holds the preceding ids for the repetition penalty, `allowed` the ids that may be chosen (None: all).
     """
 
     offset: int
@@ -46,7 +46,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class SampledRow:
-    """The request and choice of a row, and its position."""
+    """A row to choose a token for: its request, the number of its choice, and its position."""
 
     request: CompletionRequest
     choice: int
@@ -54,7 +54,7 @@ class SampledRow:
 
 
 class Sampler:
-    """Sampler for one vocabulary; stores its token hashes."""
+    """Sampler for one vocabulary, whose token hashes it stores."""
 
     def __init__(self, token_bytes: list[bytes]) -> None:
         self._token_bytes = token_bytes
@@ -62,7 +62,7 @@ class Sampler:
 
     @cached_property
     def _hashes(self) -> Hashes:
-        """The hashes of all tokens. Greedy requests do not need them, and they take a part of a second."""
+        """The hashes of all tokens. Computing them takes a part of a second, and greedy requests do not need them."""
         return token_hashes(self._token_bytes)
 
     @cached_property
@@ -72,14 +72,14 @@ class Sampler:
     def choose(
         self, logits: Logits, request: CompletionRequest, choice: int, positions: collections.abc.Sequence[Position]
     ) -> list[int]:
-        """Return one id per row of logits [rows, vocabulary] (float32; may be modified in place)."""
+        """Return one id per row of float32 logits [rows, vocabulary], which may be modified in place."""
         rows = on_host(logits)
         for row, position in zip(rows, positions, strict=True):
             prepare(row, request, position)
         return [self.pick(row, request, choice, position) for row, position in zip(rows, positions, strict=True)]
 
     def pick(self, row: Row, request: CompletionRequest, choice: int, position: Position) -> int:
-        """Return the choice in a prepared row."""
+        """Return the choice for a row that `prepare` has modified."""
         if request.temperature == 0.0:
             return int(row.argmax())
         ids, key = survivors(row, request), row_key(request.seed, choice, position.offset, position.silent)
@@ -93,11 +93,7 @@ class Sampler:
         return scores + gumbel(key, self._hashes[ids])
 
     def _contenders(self, row: Row, ids: Ids, temperature: float, key: int) -> Ids:
-        """Return the ids that may win.
-
-        These are all ids with more noise than BOUND, and all whose score is so close to the best of these that less
-        noise may suffice.
-        """
+        """Return the ids that may win: those with more noise than BOUND, and those that may win with less noise."""
         whole = ids.size == row.size
         scores = row if whole else row[ids]
         hashes = (self._halves[0][: row.size], self._halves[1][: row.size])
@@ -110,29 +106,21 @@ class Sampler:
 
 
 def prepare(row: Row, request: CompletionRequest, position: Position) -> None:
-    """Apply the penalty and the restriction in place. Call once per row."""
+    """Apply the repetition penalty and the restriction to allowed ids in place. Must be called once per row."""
     if request.repetition_penalty != 1.0:
         penalize(row, position.before, request.repetition_penalty)
     if position.allowed is not None:
-        restrict(row, position.allowed)
+        kept = np.array(position.allowed, dtype=np.int64)
+        scores = row[kept]
+        row.fill(-np.inf)
+        row[kept] = scores
 
 
 def penalize(row: Row, before: collections.abc.Sequence[int], penalty: float) -> None:
-    """Apply the repetition penalty in place (Keskar et al. 2019).
-
-    Scores of ids seen before are divided, or multiplied if negative. Repeated ids are penalized once.
-    """
+    """Apply the repetition penalty in place (Keskar et al. 2019): once per id in `before`, however often it occurs."""
     seen = np.array(before, dtype=np.int64)
     scores = row[seen]
     row[seen] = np.where(scores < 0, scores * penalty, scores / penalty)
-
-
-def restrict(row: Row, allowed: collections.abc.Sequence[int]) -> None:
-    """Set the scores of all ids that are not in `allowed` to -inf, in place."""
-    kept = np.array(allowed, dtype=np.int64)
-    scores = row[kept]
-    row.fill(-np.inf)
-    row[kept] = scores
 
 
 def probabilities(row: Row, request: CompletionRequest) -> Row:
@@ -149,7 +137,7 @@ def probabilities(row: Row, request: CompletionRequest) -> Row:
 
 
 def draw(weights: Row, share: float) -> int:
-    """Sample an id by weight: the inverse of the cumulative weights at `share` (0 to 1)."""
+    """Return the id at which the cumulative weights exceed `share` (0 to 1) of their sum."""
     ends = weights.cumsum(dtype=np.float64)
     return int(np.searchsorted(ends, share * ends[-1], side="right"))
 
@@ -168,7 +156,7 @@ def survivors(row: Row, request: CompletionRequest) -> Ids | None:
 
 
 def _top(row: Row, count: int) -> Ids:
-    """Return the `count` best ids, or more if several tie with the last."""
+    """Return the ids of the `count` highest scores, or more if several equal the lowest of these."""
     for reach in REACHES:
         head = np.flatnonzero(row >= row.max() - reach)
         if head.size >= count:
@@ -179,15 +167,15 @@ def _top(row: Row, count: int) -> Ids:
 
 
 def _nucleus(row: Row, ids: Ids | None, temperature: float, share: float) -> Ids:
-    """Return the ids (among `ids`) preceded by less than `share` of the probability.
+    """Return the fewest of `ids` (None: all), the likeliest first, whose probabilities sum to at least `share`.
 
-    Ties are resolved by lower id.
+    Of ids with equal scores, the lower one counts as likelier.
     """
     scores = row if ids is None else row[ids]
     weights = np.exp((scores - row.max()) / temperature)
     wanted = share * float(weights.sum(dtype=np.float64))
     sure, close = _edge(weights, wanted)
-    if not close.size:  # `share` is 1 up to rounding: all ids
+    if not close.size:  # rounding puts the total below `share`: keep all ids
         return sure if ids is None else ids[sure]
     ordered = np.sort(scores[close])[::-1]
     ends = np.exp((ordered - row.max()) / temperature).cumsum(dtype=np.float64)
@@ -200,7 +188,7 @@ def _nucleus(row: Row, ids: Ids | None, temperature: float, share: float) -> Ids
 
 
 def _edge(weights: Row, wanted: float) -> tuple[Ids, Ids]:
-    """Return the indices certain to be in the nucleus of weight `wanted`, and a few among which it ends."""
+    """Return the indices certain to be in the nucleus of weight `wanted`, and a few indices among which it ends."""
     near = np.flatnonzero(weights >= NEAR)
     if near.size <= FEW and float(weights[near].sum()) >= wanted:
         return near[:0], near

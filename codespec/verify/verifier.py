@@ -1,7 +1,7 @@
 """Run one batched target forward over all sequences of a step, and accept or reject their candidates.
 
-Row j of a sequence is the target's output after j candidates and decides candidate j. Prefill is the same with more
-pending ids and no candidates, so there is only one kind of step.
+Row j of a sequence is the target's output after j candidates and decides candidate j. Prefill steps feed more pending
+ids and no candidates.
 """
 
 from __future__ import annotations
@@ -12,23 +12,95 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from codespec.api.types import TokenLogprob
+from codespec.api.types import CompletionRequest, TokenLogprob
 from codespec.backends.language_model import LanguageModel, Logits, Rows, on_host
 from codespec.sequence import Candidates, Sequence, Verdict
 from codespec.text.align import held_vocabulary
-from codespec.verify.acceptance import View, match, reject
-from codespec.verify.sampling import Position, Row, SampledRow, Sampler
+from codespec.verify.noise import row_key, uniform
+from codespec.verify.sampling import Position, Row, SampledRow, Sampler, draw, prepare, probabilities
 
 if TYPE_CHECKING:
     from codespec.verify.device_sampling import DeviceSampler
 
+ACCEPTING, REDRAWING, DRAFTING = 1, 2, 3  # purposes of noise; each has its own stream
+
+
+@dataclass(slots=True)
+class View:
+    """The target's view of one sequence's candidates.
+
+    `logits` [candidates + 1, vocabulary] are the rows after each candidate, and `positions` are the rows' positions in
+    the text. A row may be read only once, because reading modifies it. `picked` holds the target's choices if a device
+    has made them. `logprobs` holds each row's log-probabilities [vocabulary] if the request wants them.
+    """
+
+    sampler: Sampler
+    request: CompletionRequest
+    choice: int
+    logits: Logits
+    positions: collections.abc.Sequence[Position]
+    logprobs: list[Row] | None = None
+    picked: collections.abc.Sequence[int] | None = None
+    _rows: Row | None = None
+
+    def chosen(self, row: int) -> int:
+        """Return the target's choice, which does not depend on the draft."""
+        if self.picked is not None:
+            return self.picked[row]
+        return self.sampler.pick(self._prepared(row), self.request, self.choice, self.positions[row])
+
+    def probabilities(self, row: int) -> Row:
+        """Return the probabilities [vocabulary] from which the target's choice is drawn."""
+        return probabilities(self._prepared(row), self.request)
+
+    def _prepared(self, row: int) -> Row:
+        if self._rows is None:
+            self._rows = on_host(self.logits)
+        logits: Row = self._rows[row]
+        prepare(logits, self.request, self.positions[row])
+        return logits
+
+    def uniform(self, row: int, purpose: int) -> float:
+        """Return a number in [0, 1) that is independent of all other noise in this text."""
+        position = self.positions[row]
+        return uniform(row_key(self.request.seed, self.choice, position.offset, position.silent, purpose))
+
+
+def match(candidates: Candidates, view: View) -> tuple[int, int]:
+    """Accept the longest prefix of the candidates that equals the target's choices.
+
+    Return the number of accepted candidates and the target's next token. The result is exact with any draft, for greedy
+    and for seeded sampling, because a choice does not depend on the draft (string-level exact match if the draft is
+    text: Timor et al. 2025; seeded replay: Daliri et al. 2024).
+    """
+    for row, candidate in enumerate(candidates.ids):
+        choice = view.chosen(row)
+        if choice != candidate:
+            return row, choice
+    return len(candidates.ids), view.chosen(len(candidates.ids))
+
+
+def reject(candidates: Candidates, view: View) -> tuple[int, int]:
+    """Apply speculative sampling (Leviathan et al. 2023; Chen et al. 2023). Return the same as `match`.
+
+    A candidate sampled from q is accepted with probability min(1, p/q). If it is rejected, a token is sampled from the
+    normalized positive part of p − q. The text depends on the draft, but its distribution is the target's, provided
+    that each candidate was sampled from the row of q that came with it and that none was dropped because of its value.
+    """
+    for row, (candidate, theirs) in enumerate(zip(candidates.ids, candidates.probabilities, strict=True)):
+        ours = view.probabilities(row)
+        if view.uniform(row, ACCEPTING) * theirs[candidate] >= ours[candidate]:
+            both = min(ours.size, theirs.size)  # one model may have extra rows for ids without text
+            ours[:both] -= theirs[:both]
+            ours.clip(0.0, out=ours)
+            if ours.any():  # otherwise p and q differ only by rounding: accept
+                return row, draw(ours, view.uniform(row, REDRAWING))
+    return len(candidates.ids), view.chosen(len(candidates.ids))
+
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One sequence's part in a step: the number of pending ids to feed, and the candidates after them.
-
-    There are candidates only if all pending ids are fed.
-    """
+    """One sequence's part in a step: the number of pending ids to feed, and the candidates after the last of them."""
 
     sequence: Sequence
     feed: int
@@ -41,7 +113,7 @@ class Turn:
 
 
 class Verifier:
-    """The target's side of a round."""
+    """Runs the target on batches of sequences and decides their candidates."""
 
     def __init__(self, target: LanguageModel) -> None:
         self.target = target
@@ -52,7 +124,7 @@ class Verifier:
     def verify(self, turns: collections.abc.Sequence[Turn]) -> list[Verdict | None]:
         """Run all turns in one forward, apply the acceptance rule, and roll back rejected positions.
 
-        Returns a verdict for each turn, or None if it decides no token.
+        Return a verdict for each turn, or None if the turn leaves a part of the prompt unread.
         """
         views = self._views(turns, self.target.step([self._rows(turn) for turn in turns]))
         verdicts = [None if view is None else self._judge(turn, view) for turn, view in zip(turns, views, strict=True)]
@@ -68,9 +140,12 @@ class Verifier:
         return Rows(sequence.slot, sequence.cached, [*ids, *turn.candidates.ids], keep=len(turn.candidates.ids) + 1)
 
     def _views(self, turns: collections.abc.Sequence[Turn], logits: Logits) -> list[View | None]:
-        """Return the target's view of each turn that decides. `logits` is [all their rows, vocabulary]."""
+        """Return the target's view of each turn, or None if the turn decides no token.
+
+        `logits` [rows, vocabulary] holds the rows of all deciding turns, in order.
+        """
         views: list[View | None] = []
-        matched: list[tuple[int, View]] = []  # those that need no whole rows, each with its first row
+        matched: list[tuple[int, View]] = []  # views that are decided by `match`, each with its first row
         row = 0
         for turn in turns:
             count = len(turn.candidates.ids) + 1 if turn.decides else 0
@@ -123,16 +198,16 @@ class Verifier:
 
 
 def device_sampler_of(model: LanguageModel) -> DeviceSampler | None:
-    """Return the sampler that chooses in the memory of a model's device, or None if its logits are on the host."""
+    """Return a sampler on a model's device, or None if the model's logits are on the host."""
     if not model.on_device:
         return None
-    from codespec.verify.device_sampling import DeviceSampler  # with torch, which models on the host do not need
+    from codespec.verify.device_sampling import DeviceSampler  # imports torch, which models on the host do not need
 
     return DeviceSampler(model.token_bytes, model.device)
 
 
 def _choose(sampler: DeviceSampler, views: collections.abc.Sequence[tuple[int, View]], logits: Any) -> None:
-    """Choose for all rows of these views on the logits' device, with one copy to the host."""
+    """Choose a token for every row of these views on the logits' device, with one copy to the host."""
     numbers = [first + offset for first, view in views for offset in range(len(view.positions))]
     rows = [SampledRow(view.request, view.choice, position) for _, view in views for position in view.positions]
     chosen = iter(sampler.choose(logits if len(rows) == len(logits) else logits[numbers], rows).tolist())
@@ -141,7 +216,7 @@ def _choose(sampler: DeviceSampler, views: collections.abc.Sequence[tuple[int, V
 
 
 def _own_logprobs(logits: Logits) -> list[Row]:
-    """Return the target's own log-probabilities of each row of logits [rows, vocabulary], before penalty and filters.
+    """Return the log-probabilities [vocabulary] of each row of logits, before penalty and filters.
 
     Every row is computed separately, so that a value depends neither on neighbouring rows nor on the draft.
     """
@@ -160,14 +235,14 @@ def _committed_logprobs(
     `first` is the index of the first committed token in its completion.
     """
     logprobs = []
-    for place, (row, token) in enumerate(zip(rows, committed, strict=False), first):
+    for index, (row, token) in enumerate(zip(rows, committed, strict=False), first):
         likeliest = tuple((number, float(row[number])) for number in _best(row, top))
-        logprobs.append(TokenLogprob(place, token, float(row[token]), likeliest))
+        logprobs.append(TokenLogprob(index, token, float(row[token]), likeliest))
     return tuple(logprobs)
 
 
 def _best(row: Row, count: int) -> list[int]:
-    """Return the ids of the `count` best scores, best first; ties in the order of ids."""
+    """Return the ids of the `count` highest scores, highest first. Of equal scores, the lower id comes first."""
     if not count:
         return []
     count = min(count, row.size)

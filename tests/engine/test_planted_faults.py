@@ -15,9 +15,8 @@ from codespec.backends.language_model import Rows
 from codespec.backends.torch.attention import ForwardContext
 from codespec.backends.torch.cache import KVCache
 from codespec.sequence import Sequence, Verdict
-from codespec.verify.acceptance import View
 from codespec.verify.sampling import Position
-from codespec.verify.verifier import Turn, Verifier
+from codespec.verify.verifier import Turn, Verifier, View
 from tests.pairs import CAP, CONTEXT, Mixed, build, model, run, texts, total, varied_requests
 from tests.slots import gap_to_prefill
 

@@ -117,3 +117,24 @@ def test_the_policy_trims_and_learns() -> None:
     stats = engine.complete([CompletionRequest(prefix=PREFIX, max_tokens=12)])[0].stats
     assert stats.drafted == 2 * stats.rounds == 8
     assert policy.seen == [(2, 2)] * 4 and policy.steps >= 4
+
+
+def test_counting_is_fixed_once() -> None:
+    """Drafted and accepted exclude the bonus token; rounds include those without a draft."""
+    stats = Stats()
+    for source, drafted, accepted in (("", 0, 0), ("suffix", 4, 4), ("draft_model", 3, 1), ("draft_model", 2, 0)):
+        stats.count_round(source, drafted, accepted)
+    assert (stats.rounds, stats.drafted, stats.accepted) == (4, 9, 5)
+    assert (stats.rounds_full, stats.rounds_partial, stats.rounds_none) == (1, 1, 1)
+    assert stats.by_source == {"suffix": Counts(4, 4), "draft_model": Counts(5, 1)}
+
+
+def test_sums_keep_every_number_and_each_note_once() -> None:
+    total, one = Stats(), Stats(prompt_tokens=3, committed=5, draft_ms=1.5, notes=["trimmed"])
+    one.count_round("suffix", 2, 1)
+    total.add(one)
+    total.add(one)
+    assert (total.prompt_tokens, total.committed, total.rounds, total.draft_ms) == (6, 10, 2, 3.0)
+    assert total.by_source["suffix"] == Counts(4, 2)
+    assert one.by_source["suffix"] == Counts(2, 1)
+    assert total.notes == ["trimmed"]

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from codespec.api.types import CompletionRequest
 from codespec.sequence import Candidates
-from codespec.verify import acceptance
-from codespec.verify.acceptance import View, reject
+from codespec.verify import verifier
 from codespec.verify.noise import row_key, uniform
 from codespec.verify.sampling import Position, Row, Sampler, draw, probabilities
+from codespec.verify.verifier import View, reject
 
 SIZE, SEEDS, DRAFTED = 3, 3000, 2
 LIMIT = 54.1  # chi-square of 26 degrees of freedom, 1 in 1,000
@@ -134,7 +134,7 @@ def test_noise_for_one_thing_must_not_serve_another(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(globals(), "TARGET", np.zeros_like(TARGET))
     monkeypatch.setitem(globals(), "DRAFTER", DRAFTER + np.array([6.0, 0.0, 0.0], np.float32))
     assert chi_square() < LIMIT
-    monkeypatch.setattr(acceptance, "REDRAWING", acceptance.ACCEPTING)
+    monkeypatch.setattr(verifier, "REDRAWING", verifier.ACCEPTING)
     assert chi_square() > 2 * LIMIT
 
 

@@ -1,6 +1,9 @@
-"""The verifier's bookkeeping of rows, positions and lengths."""
+"""The verifier: how much of a draft it accepts, and its bookkeeping of rows, positions and lengths."""
 
 from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,11 +14,22 @@ from codespec.api.types import CompletionRequest
 from codespec.sequence import Candidates, Sequence
 from codespec.text.filters import StopFinder
 from codespec.verify.device_sampling import DeviceSampler
-from codespec.verify.verifier import Turn, Verifier
+from codespec.verify.verifier import Turn, Verifier, match
 from tests.parrot import Parrot
 from tests.toy_tokenizers import toy_tokenizer
 
 PREFIX, SPOKEN = "x = 1\n", "y = 2\nz = 3\n"
+IDS = st.lists(st.integers(0, 3), max_size=8)
+
+
+@given(IDS, IDS, st.integers(0, 3))
+def test_accepts_the_common_prefix(candidates: list[int], others: list[int], bonus: int) -> None:
+    choices, asked = [*others, *[9] * len(candidates), bonus][: len(candidates) + 1], []
+    view: Any = SimpleNamespace(chosen=lambda row: asked.append(row) or choices[row])
+    accepted, last = match(Candidates(tuple(candidates)), view)
+    assert candidates[:accepted] == choices[:accepted] and last == choices[accepted]
+    assert accepted == len(candidates) or candidates[accepted] != choices[accepted]
+    assert asked == list(range(accepted + 1)), "rows behind the correction cost nothing"
 
 
 def sequence_of(parrot: Parrot, slot: int, prefix: str = PREFIX, **request: object) -> Sequence:
