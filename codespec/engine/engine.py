@@ -20,8 +20,9 @@ from codespec.backends.slots import CacheUse, SlotPool
 from codespec.engine.admission import Admission
 from codespec.engine.candidates import keep_drawn, to_candidates
 from codespec.engine.commit import commit, completion_of, conclude
+from codespec.engine.job import Job
 from codespec.engine.metrics import Metrics, RoundRecord
-from codespec.engine.queue import Job, Queue, share_rows
+from codespec.engine.queue import Queue, share_rows
 from codespec.proposers.base import Proposer, first_drafts
 from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.suffix import SuffixProposer

@@ -23,155 +23,83 @@ from __future__ import annotations
 
 import collections.abc
 import threading
-from collections import Counter
+import time
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Collection, Hashable, Iterable
-from dataclasses import dataclass, field, replace
-from enum import IntEnum
 from itertools import count
-from typing import Any
 
-from codespec.api.types import (
-    Completion,
-    CompletionRequest,
-    DoneEvent,
-    Event,
-    FinishReason,
-    RoundEvent,
-    Stats,
-    TextEvent,
+from codespec.api.types import CompletionRequest, DoneEvent, FinishReason, Owner
+from codespec.engine.job import (
+    Job,
+    Message,
+    Priority,
+    RequestHandle,
+    answers,
+    empty_completions,
+    follow_up,
+    join,
 )
 from codespec.errors import CodespecError, Fault, ServeError
 from codespec.sequence import Sequence
-from codespec.text.edit_formats import AnswerReader
 
 OLDEST_SHARE = 4  # the oldest request owns one slot in four, or one quantum in four, and one prompt row in four
 QUANTUM = 16  # rounds
 AGING = 256  # rounds that an edit or a warm-up waits before it counts as a completion
+MAX_AGE = 60.0  # seconds that a prefetched completion is kept
+MAX_DOCUMENTS = 32  # prefetched completions
+NOTE = "prefetched: computed before it was requested"
 
 
-class Priority(IntEnum):
-    """The order in which requests are served.
+class PrefetchCache:
+    """Prefetched completions, at most one per document: each with its messages and the time of its end."""
 
-    An edit yields to completions, a warm-up to all requests for text, and a prefetch to all client requests.
-    """
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Owner, tuple[CompletionRequest, Collection[Message], float]] = OrderedDict()
 
-    INTERACTIVE = 0
-    EDIT = 1
-    WARM_UP = 2
-    PREFETCH = 3
+    def __len__(self) -> int:
+        return len(self._kept)
 
+    def put(self, request: CompletionRequest, messages: Collection[Message], now: float) -> None:
+        for message in messages:
+            if isinstance(message, DoneEvent):
+                message.completion.stats.notes.append(NOTE)
+        self._kept.pop(request.owner, None)
+        self._kept[request.owner] = request, messages, now
+        if len(self._kept) > MAX_DOCUMENTS:
+            self._kept.popitem(last=False)
 
-@dataclass(slots=True, eq=False)
-class Job:
-    """A request in the queue. It has `sequences`, one per choice, once it has started.
-
-    It starts after `arrived`, which is in the future for a planned prefetch, and the request's time limits become times
-    here. After a failed round a job runs again, `alone`; the engine then generates the same text, and `read_events`
-    returns only the part that it has not returned before. The daemon keeps the handles of the clients that share the
-    job in `handles`.
-    """
-
-    request: CompletionRequest
-    priority: Priority = Priority.INTERACTIVE
-    arrived: float = 0.0
-    handles: list[Any] = field(default_factory=list)
-    listening: bool = True  # whether a caller reads the events
-    answer: AnswerReader | None = None  # reads a text that rewrites a window
-    number: int = 0  # order of arrival
-    sequences: list[Sequence] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)  # all events that `read_events` has returned
-    ended: FinishReason | None = None  # set if it was ended before it started
-    first_token: float | None = None
-    alone: bool = False
-    rounds_waited: int = 0  # rounds in which other jobs ran and this one did not
-    _sent: dict[int, int] = field(default_factory=dict)  # characters returned, by choice
-    _written: dict[int, int] = field(default_factory=dict)  # characters written in this run, by choice
-
-    @property
-    def deadline(self) -> float | None:
-        """The time at which the text is final; None if there is none."""
-        limit = self.request.deadline_ms
-        return None if limit is None else self.arrived + limit / 1000
-
-    @property
-    def finished(self) -> bool:
-        """Whether all choices have ended."""
-        return bool(self.ended or self.sequences) and all(sequence.finish_reason for sequence in self.sequences)
-
-    @property
-    def answered(self) -> bool:
-        """Whether the text has rewritten its window."""
-        return self.answer is not None and self.answer.is_over
-
-    @property
-    def remaining(self) -> int:
-        """Number of tokens that may still be generated, over all choices."""
-        if not self.sequences:
-            return self.request.n * self.request.max_tokens
-        return sum(sequence.remaining for sequence in self.sequences if not sequence.finish_reason)
-
-    @property
-    def runnable(self) -> list[int]:
-        """The choices that can run in the next round; only the first one until it has prefilled the shared prompt."""
-        if not self.sequences or not (self.sequences[0].num_generated or self.sequences[0].finish_reason):
-            return [0]
-        return [number for number, sequence in enumerate(self.sequences) if not sequence.finish_reason]
-
-    def restart(self) -> None:
-        """Return to the state before the start, to run alone."""
-        self.sequences, self.first_token, self.alone = [], None, True
-        self._written.clear()
-
-    def read_events(self) -> list[Event]:
-        """Return the events since the last call."""
-        fresh: list[Event] = empty_completions(self.request, self.ended) if self.ended else []
-        for sequence in self.sequences:
-            fresh += [unsent for event in sequence.events if (unsent := self._unsent(event)) is not None]
-            sequence.events.clear()
-        if self.answer is not None:
-            self.answer.feed("".join(event.text for event in fresh if isinstance(event, TextEvent)))
-        self.events += fresh
-        return fresh
-
-    def is_overdue(self, now: float) -> bool:
-        """Return whether one of its time limits has passed."""
-        if self.deadline is not None and now >= self.deadline:
-            return True
-        limit = self.request.after_first_ms
-        if limit is None:
-            return False
-        if self.first_token is None and any(sequence.num_generated for sequence in self.sequences):
-            self.first_token = now
-        late = self.first_token is not None and now >= self.first_token + limit / 1000
-        return late and all(b"\n" in sequence.generated[len(sequence.held) :] for sequence in self.sequences)
-
-    def _unsent(self, event: Event) -> Event | None:
-        """Return the part of an event that was not returned before this job was restarted."""
-        if isinstance(event, DoneEvent):
-            return event
-        sent, written = self._sent.get(event.choice, 0), self._written.get(event.choice, 0)
-        if isinstance(event, RoundEvent):
-            return event if written >= sent else None
-        self._written[event.choice] = written + len(event.text)
-        self._sent[event.choice] = max(sent, self._written[event.choice])
-        rest = event.text[max(0, sent - written) :]
-        return replace(event, text=rest) if rest else None
+    def take(self, handle: RequestHandle, now: float) -> Collection[Message]:
+        """Return the messages that answer a request, or []. Any newer request for text drops them."""
+        if handle.priority != Priority.INTERACTIVE:
+            return []
+        request, messages, finished = self._kept.pop(handle.owner, (None, [], 0.0))
+        if request is None or now > finished + MAX_AGE or not answers(request, handle.request):
+            return []
+        return messages
 
 
 Finish = Callable[[Sequence, FinishReason], None]
+Delivery = tuple[RequestHandle, Collection[Message]]
 Put = Callable[[CodespecError | None], None]  # called with None in its turn, or with the error that no turn comes
 
 
 class Queue:
-    """All requests of an engine with `slots` sequences a round. `finish` ends a sequence and frees what it holds."""
+    """All requests of an engine that runs `slots` sequences a round; `finish` ends one and frees what it holds.
+
+    `outbox` collects the messages for handles. With `patience` (None: off), the text of a finished completion is
+    continued as if its user had accepted it, after that many seconds without a request.
+    """
 
     def __init__(self, slots: int = 1, finish: Finish = lambda sequence, reason: None) -> None:
         self.slots = slots
-        self.jobs: list[Job] = []  # in order of arrival; a finished one stays until `end`, or until another arrives
-        self.rounds = 0
         self.finish = finish
+        self.patience: float | None = None
+        self.jobs: list[Job] = []  # in order of arrival; a finished one stays until `end`, or until another arrives
+        self.outbox: list[Delivery] = []
+        self.prefetched = PrefetchCache()
+        self.rounds = 0
         self._numbers = count()
-        self._put: list[Put] = []
+        self._put: deque[Put] = deque()
         self._closed = False
         self._arrival = threading.Condition()
 
@@ -188,32 +116,90 @@ class Queue:
         with self._arrival:
             return self._arrival.wait_for(lambda: bool(self._put), seconds)
 
-    def take(self) -> list[Put]:
-        """Return what was put, in order of arrival."""
-        with self._arrival:
-            taken, self._put = self._put, []
-            return taken
+    def call_put(self) -> None:
+        """Call the functions that were put, in order of arrival. One that raises stays for `close`."""
+        for _ in range(len(self._put)):
+            self._put[0](None)
+            self._put.popleft()
 
-    def close(self) -> list[Put]:
-        """Refuse what is put from now on. Return what was put before."""
+    def close(self, error: CodespecError) -> None:
+        """End all requests and functions with an error, and refuse new ones. The engine, perhaps broken, isn't used."""
         with self._arrival:
             self._closed = True
-        return self.take()
-
-    def serve(self, slots: int, finish: Finish) -> Queue:
-        """Let another engine run what waits here. Return the queue."""
-        self.slots, self.finish = slots, finish
-        return self
+        while self._put:
+            self._put.popleft()(error)
+        self._send(self.handles, [error])
+        self.jobs.clear()
 
     def idle_for(self, now: float) -> float | None:
         """Return the seconds until a request can run, or None if there is none."""
         return min((max(0.0, job.arrived - now) for job in self.jobs if not job.finished), default=None)
+
+    @property
+    def handles(self) -> list[RequestHandle]:
+        """The handles of all clients' requests."""
+        return [handle for job in self.jobs for handle in job.handles]
+
+    def admit(self, handle: RequestHandle, refusal: CodespecError | None = None) -> None:
+        """Accept a client's request. End an older one for its document, and cancel prefetches that don't serve it.
+
+        An edit cancels no prefetch: the completion that the prefetch prepares is still likely. A request with a
+        `refusal` only ends with that error.
+        """
+        if refusal is not None:
+            self._send([handle], [refusal])
+        if handle.left or refusal is not None:
+            return
+        superseded = [older for older in self.handles if handle.supersedes(older)]
+        computed = self.prefetched.take(handle, time.perf_counter())
+        if computed:
+            self._send([handle], computed)
+        else:
+            job = join(handle, self.jobs)
+            if job not in self.jobs:
+                self.add(job)
+            self._send([handle], job.events)
+        for older in superseded:
+            self.abort(older)
+            self._send([older], empty_completions(older.request, "cancelled"))
+        if handle.priority != Priority.EDIT:
+            for job in [job for job in self.jobs if job.priority == Priority.PREFETCH]:
+                self.end(job)
+        if computed:
+            self._plan_prefetch(handle.request, computed)
+
+    def abort(self, handle: RequestHandle) -> None:
+        """Drop a client's request; end its job if no other client shares it."""
+        if handle.job is not None and handle.job.leave(handle):
+            self.end(handle.job)
 
     def add(self, job: Job) -> None:
         """Add a request."""
         self.jobs = [other for other in self.jobs if not other.finished]
         job.number = next(self._numbers)
         self.jobs.append(job)
+
+    def collect(self) -> None:
+        """Send the new events of all jobs, and remove the jobs that have ended."""
+        for job in list(self.jobs):
+            events = job.read_events()
+            if job.answered and not job.finished:
+                self.stop(job, "stop")
+                events += job.read_events()
+            if not job.finished:
+                self._send(job.handles, events)
+                continue
+            self.answer(job, events)
+            if job.priority == Priority.PREFETCH:
+                self.prefetched.put(job.request, job.events, time.perf_counter())
+            elif job.priority == Priority.INTERACTIVE and job.request.after_first_ms is None:
+                self._plan_prefetch(job.request, job.events)
+
+    def answer(self, job: Job, messages: Collection[Message]) -> None:
+        """Send a job's last messages and remove it."""
+        self._send(job.handles, messages)
+        job.handles = []
+        self.end(job)
 
     def end(self, job: Job, reason: FinishReason = "cancelled") -> None:
         """End a request, waiting, running or finished, and remove it."""
@@ -252,6 +238,17 @@ class Queue:
         for job in self.jobs:
             job.rounds_waited += bool(chosen) and all(job is not other for other, _ in chosen)
         return [job.sequences[choice] for job, choice in sorted(chosen, key=lambda pair: (pair[0].number, pair[1]))]
+
+    def _plan_prefetch(self, request: CompletionRequest, messages: Collection[Message]) -> None:
+        if self.patience is None:
+            return
+        upcoming = follow_up(request, messages)
+        if upcoming is not None:
+            self.add(Job(upcoming, Priority.PREFETCH, time.perf_counter() + self.patience))
+
+    def _send(self, handles: Iterable[RequestHandle], messages: Collection[Message]) -> None:
+        if messages:
+            self.outbox += [(handle, list(messages)) for handle in handles]
 
     def stop(self, job: Job, reason: FinishReason) -> None:
         """End the choices that have not ended, or the request as a whole if it has not started."""
@@ -309,11 +306,6 @@ def share_rows(sequences: collections.abc.Sequence[Sequence], rows: int) -> None
         feed = min(reader.num_wanted - reader.feed, most, left)
         reader.feed += feed
         left -= feed
-
-
-def empty_completions(request: CompletionRequest, reason: FinishReason) -> list[Event]:
-    """Return DoneEvents without text for a request that never ran or was superseded."""
-    return [DoneEvent(n, Completion("", (), reason, Stats(), n)) for n in range(request.n)]
 
 
 def _round_robin(jobs: Collection[Job], most: int) -> list[tuple[Job, int]]:

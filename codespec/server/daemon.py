@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 
 from aiohttp import web
 
-from codespec.engine.queue import Priority
+from codespec.engine.job import Priority, RequestHandle
 from codespec.errors import CodespecError, RequestError, ServeError
 from codespec.files import Unkept
-from codespec.server.dispatcher import Dispatcher, RequestHandle
 from codespec.server.keys_file import Account, Keyring
 from codespec.server.logs import LogOutput
 from codespec.text.edit_formats import EditFormat, find_format
@@ -95,7 +94,7 @@ class Loaded:
 class Source(ABC):
     """Takes requests and pushes events to their handles. No method blocks the event loop, except `stop`.
 
-    `dispatcher` is the engine's dispatcher, which other threads may only read. An idle source has freed its models, and
+    An idle source has freed its models, and
     loads them again for the next request.
     """
 
@@ -103,7 +102,6 @@ class Source(ABC):
         self.state: Literal["starting", "ready", "idle", "failed", "stopped"] = "starting"
         self.progress = Progress()
         self.loaded: Loaded | None = None
-        self.dispatcher: Dispatcher | None = None
         self.error: CodespecError | None = None
         self._ready, self._failed = asyncio.Event(), asyncio.Event()
 

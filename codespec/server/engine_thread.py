@@ -1,7 +1,7 @@
 """The only thread that uses the engine: it loads the engine, runs rounds while there is work, and sleeps otherwise.
 
-Handlers put requests and calls into the queue, which outlives an engine whose models are freed; messages return to the
-event loop in one batch per round.
+Handlers put requests and calls into the queue, which outlives an engine whose models are freed. Messages for clients
+return to the event loop in one batch per round. If a round fails, its requests run again one at a time.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import ctypes
 import gc
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -20,10 +21,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from codespec.api.config import SHIPPED, EngineConfig
-from codespec.engine.queue import Queue
-from codespec.errors import CodespecError, ServeError
+from codespec.engine.job import Job, RequestHandle
+from codespec.engine.queue import Delivery, Queue
+from codespec.errors import CodespecError, RequestError, ServeError, TokenizerError
+from codespec.sequence import Sequence as Text
 from codespec.server.daemon import Loaded, Progress, Result, Source, stopping
-from codespec.server.dispatcher import Delivery, Dispatcher, RequestHandle
 from codespec.server.logs import log_failure
 from codespec.store.catalogue import find_entry
 from codespec.store.choice import STARTER_NAME, offer
@@ -31,6 +33,7 @@ from codespec.store.pulled import find_pulled
 from codespec.store.resolve import open_pair
 
 if TYPE_CHECKING:
+    from codespec.engine.engine import Engine
     from codespec.engine.metrics import Metrics
 
 MAX_CALLS = 64  # functions that wait for the end of a round
@@ -49,6 +52,7 @@ class EngineThread(Source):
         self.idle_unload = idle_unload
         self.queue = Queue()
         self._stopping = False
+        self.engine: Engine | None = None
         self._num_calls = 0  # calls that a handler awaits; used by the event loop only
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="codespec-engine", daemon=True)
@@ -62,7 +66,7 @@ class EngineThread(Source):
         self._thread.start()
 
     def admit(self, handle: RequestHandle) -> None:
-        self.queue.put(partial(self._admit, handle))
+        self.queue.put(lambda refusal: self.queue.admit(handle, refusal))
 
     def abort(self, handle: RequestHandle) -> None:
         """Drop a request that its client has left, before the next round."""
@@ -83,16 +87,55 @@ class EngineThread(Source):
         """Stop the thread and save the engine's learned state; return False if it is still busy after `seconds`."""
         self._stopping = True
         with contextlib.suppress(ServeError):  # the thread has ended
-            self.queue.put(lambda refusal: None)
+            self.queue.put(lambda refusal: None)  # wakes the thread
         if self._thread.ident is not None:
             self._thread.join(seconds)
         return not self._thread.is_alive()
 
-    def _admit(self, handle: RequestHandle, refusal: CodespecError | None) -> None:
-        if refusal is not None:
-            self._post_to_loop(partial(handle.push, [refusal]))
-        elif self.dispatcher is not None:
-            self.dispatcher.admit(handle)
+    def use(self, engine: Engine, patience: float | None = None) -> None:
+        """Run an engine for the requests in the queue; with `patience`, also prefetch, as `Queue` describes."""
+        self.engine = engine
+        self.queue.slots, self.queue.finish, self.queue.patience = engine.queue.slots, engine.queue.finish, patience
+        engine.queue = self.queue
+
+    def round(self) -> None:
+        """Run one engine step for the choices that the queue chooses, without the requests that clients have left."""
+        for handle in self.queue.handles:
+            if handle.left:
+                self.queue.abort(handle)
+        chosen = self.queue.next_round(time.perf_counter(), self._start)
+        if chosen:
+            self._step(chosen)
+        self.queue.expire(time.perf_counter())
+        self.queue.collect()
+
+    def _start(self, job: Job) -> None:
+        assert self.engine is not None
+        try:
+            self.engine.start(job)
+        except TokenizerError as error:
+            self.queue.answer(job, [RequestError(str(error), "prefix")])
+        except CodespecError as error:
+            self.queue.answer(job, [error])
+        except Exception as error:  # engine boundary: only the request that can't be submitted ends
+            self._fail(job, error)
+
+    def _step(self, chosen: list[Text]) -> None:
+        assert self.engine is not None
+        try:
+            self.engine.step(chosen)
+        except Exception as error:  # engine boundary: one request's fault must not end the others
+            failed = [job for job in self.queue.jobs if not set(chosen).isdisjoint(job.sequences)]
+            for job in failed:
+                self.queue.restart(job)
+            if len(failed) == 1:
+                self._fail(failed[0], error)
+
+    def _fail(self, job: Job, error: Exception) -> None:
+        log_failure("a request failed in the engine", error)
+        kind = type(error).__name__  # the exception's message may contain source text
+        sentence = f"The engine failed on this request ({kind}): other requests are not affected."
+        self.queue.answer(job, [ServeError(sentence, 500)])
 
     def _run(self) -> None:
         metrics: Metrics | None = None
@@ -118,25 +161,22 @@ class EngineThread(Source):
         assert engine is not None
         if metrics is not None:
             engine.metrics, loaded = metrics, replace(loaded, metrics=metrics)
-        engine.queue = self.queue.serve(engine.queue.slots, engine.queue.finish)
-        self.dispatcher = Dispatcher(engine, loaded.prefetch, PREFETCH_DELAY)
+        self.use(engine, PREFETCH_DELAY if loaded.prefetch else None)
         self.loaded, self.state = loaded, "ready"
         self._post_to_loop(self._ready.set)
         return True
 
     def _serve(self) -> bool:
-        """Run the engine's rounds. Return whether it is idle, and False if it has ended."""
-        dispatcher = self.dispatcher
-        assert dispatcher is not None
+        """Run the engine's rounds. Return True once it is idle, and False if it has ended."""
+        assert self.engine is not None
         try:
-            while self._wait(dispatcher):
-                for function in self.queue.take():
-                    function(None)
-                dispatcher.round()
-                self._deliver(dispatcher)
+            while self._wait():
+                self.queue.call_put()
+                self.round()
+                self._deliver()
             if self._stopping:
                 self._end()
-            dispatcher.engine.close()
+            self.engine.close()
             return self.state == "ready"
         except BaseException as error:  # thread boundary: otherwise every open request would wait forever
             log_failure("the engine's thread ended", error)
@@ -146,8 +186,8 @@ class EngineThread(Source):
     def _free(self) -> Metrics:
         """Free the engine and return its metrics. Handlers see its facts in the meantime."""
         assert self.loaded is not None
-        self.loaded, self.dispatcher = replace(self.loaded, engine=None), None
-        self.queue.serve(1, lambda sequence, reason: None)
+        self.loaded, self.engine = replace(self.loaded, engine=None), None
+        self.queue.finish = lambda sequence, reason: None
         release_memory()
         self.progress, self.state = Progress("models freed"), "idle"
         return self.loaded.metrics
@@ -156,31 +196,26 @@ class EngineThread(Source):
         self.state = "stopped"
         self._close(stopping())
 
-    def _close(self, error: ServeError) -> None:
-        """End the remaining requests with the error, and accept none any more."""
-        refused = self.queue.close()
-        if self.dispatcher is not None:
-            self.dispatcher.refuse_all(error)  # without the engine, which may be broken
-            self._deliver(self.dispatcher)
-        for function in refused:
-            function(error)
-
-    def _wait(self, dispatcher: Dispatcher) -> bool:
-        """Wait for something to do. Return False to stop, or after `idle_unload` idle seconds."""
-        planned = dispatcher.idle_for
-        arrived = self.queue.wait(planned if planned is not None else self.idle_unload or None)
-        return (arrived or planned is not None) and not self._stopping
-
-    def _deliver(self, dispatcher: Dispatcher) -> None:
-        deliveries, dispatcher.outbox = dispatcher.outbox, []
-        if deliveries:
-            self._post_to_loop(partial(_hand_out, deliveries))
-
     def _give_up(self, error: CodespecError) -> None:
         self.error, self.state = error, "failed"
         self._close(ServeError(error.fault, 503))
         self._post_to_loop(self._ready.set)
         self._post_to_loop(self._failed.set)
+
+    def _close(self, error: ServeError) -> None:
+        self.queue.close(error)
+        self._deliver()
+
+    def _wait(self) -> bool:
+        """Wait for something to do. Return False to stop, or after `idle_unload` idle seconds."""
+        planned = self.queue.idle_for(time.perf_counter())
+        arrived = self.queue.wait(planned if planned is not None else self.idle_unload or None)
+        return (arrived or planned is not None) and not self._stopping
+
+    def _deliver(self) -> None:
+        deliveries, self.queue.outbox = self.queue.outbox, []
+        if deliveries:
+            self._post_to_loop(partial(_hand_out, deliveries))
 
     def _post_to_loop(self, function: Callable[[], object]) -> None:
         """Schedule a function on the event loop; do nothing if the loop is closed."""
@@ -204,6 +239,10 @@ def _answer(future: Future[Result], function: Callable[[], Result], refusal: Cod
         future.set_result(function())
     except Exception as error:  # thread boundary: the caller gets the error
         future.set_exception(error)
+    except BaseException as error:  # a panic of a library, which must not end the thread
+        log_failure("a call failed on the engine's thread", error)
+        sentence = f"The daemon failed on this call ({type(error).__name__}): see its log."
+        future.set_exception(ServeError(sentence, 500))
 
 
 def release_memory() -> None:

@@ -32,7 +32,7 @@ from codespec.files import Unreadable, lock_file, open_regular, parse_json
 from codespec.server.logs import log
 
 if TYPE_CHECKING:
-    from codespec.server.dispatcher import RequestHandle
+    from codespec.engine.job import RequestHandle
 
 MAX_BYTES = 1 << 20  # of the file
 MAX_KEYS = 1000  # each is a label of the metrics

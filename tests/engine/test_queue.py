@@ -45,14 +45,29 @@ def test_a_long_prompt_is_read_beside_any_number_of_short_ones(company: int) -> 
 
 
 def test_who_puts_gets_a_turn_or_a_refusal() -> None:
-    queue, seen = Queue(), list[CodespecError | None]()
+    queue, seen, refusal = Queue(), list[CodespecError | None](), ServeError("no")
     assert not queue.wait(0.0)
     queue.put(seen.append)
     assert queue.wait(None)
-    for function in queue.take():
-        function(None)
+    queue.call_put()
     queue.put(seen.append)
-    assert queue.close() == [seen.append]
+    queue.close(refusal)
     with pytest.raises(ServeError, match="restart the daemon"):
         queue.put(seen.append)
-    assert seen == [None]
+    assert seen == [None, refusal]
+
+
+def test_what_raises_in_its_turn_is_refused_with_the_others() -> None:
+    queue, seen, refusal = Queue(), list[CodespecError | None](), ServeError("no")
+
+    def broken(error: CodespecError | None) -> None:
+        seen.append(error)
+        if error is None:
+            raise MemoryError
+
+    for function in (seen.append, broken, seen.append):
+        queue.put(function)
+    with pytest.raises(MemoryError):
+        queue.call_put()
+    queue.close(refusal)
+    assert seen == [None, None, refusal, refusal]

@@ -7,7 +7,8 @@ import time
 import pytest
 
 from codespec.api.types import CompletionRequest
-from codespec.engine.queue import QUANTUM, Job, share_rows
+from codespec.engine.job import Job
+from codespec.engine.queue import QUANTUM, share_rows
 from tests.pairs import build, model
 
 BURST = 60

@@ -11,6 +11,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
+import pytest
+
 from codespec.api.types import (
     Completion,
     CompletionRequest,
@@ -22,9 +24,11 @@ from codespec.api.types import (
     Stats,
     TextEvent,
 )
+from codespec.engine.job import Job
 from codespec.engine.metrics import Metrics
-from codespec.engine.queue import Job, Queue
+from codespec.engine.queue import Queue
 from codespec.errors import FIELD, Fault, RequestError
+from codespec.server.engine_thread import EngineThread
 from tests.toy_tokenizers import toy_tokenizer
 
 SLOW = 60  # steps of a prompt that contains SLOW
@@ -153,3 +157,10 @@ class FakeEngine:
         stats = Stats(committed=tokens, prompt_tokens=len(sequence.request.prefix))
         completion = Completion(sequence.generated.decode(), (), reason, stats, sequence.choice)
         sequence.events.append(DoneEvent(sequence.choice, completion))
+
+
+def thread_of(engine: FakeEngine, patience: float | None = None) -> EngineThread:
+    """Return an engine's thread that is not started: the caller admits requests to its queue and runs its rounds."""
+    thread = EngineThread(lambda progress: pytest.fail("it must not load"))
+    thread.use(engine, patience)  # type: ignore[arg-type]
+    return thread

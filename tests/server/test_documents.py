@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from codespec.api.types import CompletionRequest, DoneEvent
-from codespec.engine.queue import Priority
+from codespec.engine.job import Priority
 from tests.pairs import prompts
 from tests.server.daemons import Answer, Served, wait_for
 from tests.server.test_prefetch import REQUEST, Harness

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from codespec.api.types import CompletionRequest, DoneEvent
-from codespec.engine.queue import AGING, OLDEST_SHARE, QUANTUM, Priority
+from codespec.engine.job import Priority, RequestHandle
+from codespec.engine.queue import AGING, OLDEST_SHARE, QUANTUM
 from codespec.errors import ServeError
-from codespec.server.dispatcher import RequestHandle
 from tests.server.test_prefetch import Harness
 
 SLOTS = [1, 3, 4, 8]  # fewer than OLDEST_SHARE, as many, more
@@ -31,19 +31,19 @@ def wait_of_oldest(slots: int) -> int:
 
 
 class Rounds(Harness):
-    """A dispatcher without prefetch, and the round in which each handle's last choice ended."""
+    """An engine's thread without prefetch, and the round in which each handle's last choice ended."""
 
     def __init__(self, slots: int) -> None:
         super().__init__(prefetch=False, slots=slots)
         self.ended: dict[RequestHandle, int] = {}
 
     def deliver(self) -> None:
-        fresh = [handle for handle, _ in self.dispatcher.outbox]
+        fresh = [handle for handle, _ in self.queue.outbox]
         super().deliver()
         for handle in fresh:
             done = sum(isinstance(message, DoneEvent) for message in self.found[handle])
             if done == handle.request.n:
-                self.ended[handle] = self.dispatcher.queue.rounds
+                self.ended[handle] = self.queue.rounds
 
     def run(self, until: Callable[[], bool], most: int, arriving: Callable[[int], Any] = lambda number: None) -> int:
         """Run until a condition holds, at most `most` rounds; call `arriving` before each."""
@@ -51,7 +51,7 @@ class Rounds(Harness):
             if until():
                 return number
             arriving(number)
-            self.dispatcher.round()
+            self.thread.round()
             self.deliver()
         assert until(), f"not within {most} rounds"
         return most

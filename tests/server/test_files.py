@@ -114,3 +114,19 @@ def test_only_so_many_wait_to_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         assert refused.status == 429 and "try again in a moment" in refused.json["error"]["message"]
         assert first.result(60).status == 200
     assert engine.kept == ["first"]
+
+
+class Panic(BaseException):
+    """As tokenizers and other libraries in Rust raise it."""
+
+
+class Panicking(FakeEngine):
+    def look_up_in(self, owner: Owner, texts: list[bytes]) -> None:
+        raise Panic("source text")
+
+
+def test_a_panic_in_a_call_is_the_callers_alone() -> None:
+    with serving(Panicking()) as served:
+        reply = send(served, "first", "a", "x")
+        assert reply.status == 500 and "(Panic)" in reply.json["error"]["message"]
+        assert served.post("/v1/codespec/complete", {"prefix": "ab", "max_tokens": 2}).status == 200

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codespec.api.types import CompletionRequest, TextEvent
-from codespec.engine.queue import empty_completions
+from codespec.engine.job import Message, RequestHandle, empty_completions
 from codespec.errors import RequestError
-from codespec.server.dispatcher import Message, RequestHandle
 
 
 def read(handle: RequestHandle, batches: list[list[Message]]) -> list[Message]:

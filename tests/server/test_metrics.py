@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from codespec.api.types import Stats
-from codespec.engine.queue import Job
+from codespec.engine.job import Job
 from codespec.sequence import Sequence
 from codespec.server.daemon import Histogram
 from tests.cli.processes import TOKEN

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from codespec.api.types import CompletionRequest, DoneEvent, TextEvent
-from codespec.engine.queue import Job, Priority, effective_priority
-from codespec.server.dispatcher import Dispatcher, RequestHandle
-from tests.server.fakes import FakeEngine, FakeSequence, answer
+from codespec.engine.job import Job, Priority, RequestHandle
+from codespec.engine.queue import effective_priority
+from tests.server.fakes import FakeEngine, FakeSequence, answer, thread_of
 
 HANDLES = st.builds(
     lambda prefix, n, tokens, priority, document, deadline, scope: RequestHandle(
@@ -30,16 +30,16 @@ HANDLES = st.builds(
 
 
 class Order(RuleBasedStateMachine):
-    """A dispatcher next to the handles that must be open in it."""
+    """An engine's thread, not started, next to the handles that must be open in it."""
 
     @initialize(slots=st.integers(1, 4))
     def begin(self, slots: int) -> None:
         self.engine = FakeEngine(slots=slots)
-        self.dispatcher = Dispatcher(self.engine)  # type: ignore[arg-type]
-        self.queue = self.dispatcher.queue
+        self.thread = thread_of(self.engine)
+        self.queue = self.thread.queue
         self.open: list[RequestHandle] = []
         self.step, self.engine.step = self.engine.step, self.watch  # type: ignore[method-assign]
-        self.wrong: list[str] = []  # a step must not raise: the dispatcher would take it for a fault of the engine
+        self.wrong: list[str] = []  # a step must not raise: the thread would take it for a fault of the engine
 
     def watch(self, chosen: Collection[FakeSequence]) -> None:
         """Note a round that breaks a rule."""
@@ -57,7 +57,7 @@ class Order(RuleBasedStateMachine):
     @rule(handle=HANDLES)
     def admit(self, handle: RequestHandle) -> None:
         same = [other for other in self.open if handle.owner.document and other.owner == handle.owner]
-        self.dispatcher.admit(handle)
+        self.queue.admit(handle)
         job = handle.job
         assert job is not None and job in self.queue.jobs and job.request == handle.request
         assert all(job.priority != Priority.PREFETCH for job in self.queue.jobs)
@@ -73,7 +73,7 @@ class Order(RuleBasedStateMachine):
     @rule(data=st.data())
     def leave(self, data: st.DataObject) -> None:
         handle = data.draw(st.sampled_from(self.open))
-        self.dispatcher.abort(handle)
+        self.queue.abort(handle)
         self.open.remove(handle)
         assert handle.job is not None
         assert (handle.job in self.queue.jobs) == any(other.job is handle.job for other in self.open)
@@ -83,14 +83,14 @@ class Order(RuleBasedStateMachine):
         """Run some rounds; none is empty while a request waits."""
         for _ in range(count):
             steps, waiting = self.engine.steps, bool(self.queue.jobs)
-            self.dispatcher.round()
+            self.thread.round()
             self.deliver()
             assert self.engine.steps == steps + waiting and not self.wrong
 
     def deliver(self) -> None:
-        for handle, messages in self.dispatcher.outbox:
+        for handle, messages in self.queue.outbox:
             handle.push(messages)
-        self.dispatcher.outbox.clear()
+        self.queue.outbox.clear()
         for handle in [handle for handle in self.open if handle.over]:
             self.check(handle)
         self.open = [handle for handle in self.open if not handle.over]
@@ -110,7 +110,7 @@ class Order(RuleBasedStateMachine):
     def nobody_is_lost(self) -> None:
         if not hasattr(self, "queue"):
             return
-        assert sorted(self.dispatcher.handles, key=self.open.index) == self.open
+        assert sorted(self.queue.handles, key=self.open.index) == self.open
         assert all(any(handle.job is job for job in self.queue.jobs) for handle in self.open)
         served = [job for job in self.queue.jobs if any(handle.job is job for handle in self.open)]
         assert all((job in served) != (job.priority == Priority.PREFETCH) for job in self.queue.jobs)
@@ -124,10 +124,10 @@ TestOrder = Order.TestCase
 
 
 def test_who_has_a_deadline_shares_only_what_has_not_begun() -> None:
-    dispatcher = Dispatcher(FakeEngine())  # type: ignore[arg-type]
+    thread = thread_of(FakeEngine())
     first, second, third = (RequestHandle(CompletionRequest(prefix="a", deadline_ms=600_000.0)) for _ in range(3))
-    dispatcher.admit(first)
-    dispatcher.admit(second)
-    dispatcher.round()
-    dispatcher.admit(third)
+    thread.queue.admit(first)
+    thread.queue.admit(second)
+    thread.round()
+    thread.queue.admit(third)
     assert first.job is second.job and third.job is not first.job

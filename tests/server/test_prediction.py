@@ -13,7 +13,7 @@ import pytest
 
 from codespec.api.limits import MAX_PREDICTION
 from codespec.api.types import Completion, CompletionRequest, DoneEvent, Stats, TextEvent
-from codespec.server.dispatcher import answers, follow_up
+from codespec.engine.job import answers, follow_up
 from tests.server.daemons import Served, serving
 from tests.server.talkers import chat_tokenizer, engine_of
 

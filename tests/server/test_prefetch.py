@@ -8,30 +8,21 @@ from typing import Any
 import pytest
 
 from codespec.api.types import Completion, CompletionRequest, DoneEvent, RoundEvent, Stats, TextEvent
-from codespec.engine.queue import Job, Priority
+from codespec.engine.job import Job, Message, Priority, RequestHandle, answers, follow_up
+from codespec.engine.queue import MAX_AGE, MAX_DOCUMENTS, NOTE, PrefetchCache
 from codespec.errors import ServeError
-from codespec.server.dispatcher import (
-    MAX_AGE,
-    MAX_DOCUMENTS,
-    NOTE,
-    Dispatcher,
-    Message,
-    PrefetchCache,
-    RequestHandle,
-    answers,
-    follow_up,
-)
-from tests.server.fakes import FakeEngine, answer
+from tests.server.fakes import FakeEngine, answer, thread_of
 
 REQUEST = CompletionRequest(prefix="abc", max_tokens=20, document="a", shape="auto")
 
 
 class Harness:
-    """A dispatcher, its request handles, and the messages delivered to them."""
+    """An engine's thread that is not started, its request handles, and the messages delivered to them."""
 
     def __init__(self, prefetch: bool = True, slots: int = 4) -> None:
         self.engine = FakeEngine(slots=slots)
-        self.dispatcher = Dispatcher(self.engine, prefetch)  # type: ignore[arg-type]
+        self.thread = thread_of(self.engine, 0.0 if prefetch else None)
+        self.queue = self.thread.queue
         self.found: dict[RequestHandle, list[Message]] = {}
 
     def admit(
@@ -41,23 +32,23 @@ class Harness:
     ) -> RequestHandle:
         handle = RequestHandle(request, priority)
         self.found[handle] = []
-        self.dispatcher.admit(handle)
+        self.queue.admit(handle)
         self.deliver()
         return handle
 
     def rounds(self, count: int = 1000) -> int:
         """Run this many rounds, or until nothing is left to do."""
         for done in range(count):
-            if not self.dispatcher.queue.jobs:
+            if not self.queue.jobs:
                 return done
-            self.dispatcher.round()
+            self.thread.round()
             self.deliver()
         return count
 
     def deliver(self) -> None:
-        for handle, messages in self.dispatcher.outbox:
+        for handle, messages in self.queue.outbox:
             self.found[handle] += messages
-        self.dispatcher.outbox.clear()
+        self.queue.outbox.clear()
 
     def text(self, handle: RequestHandle) -> str:
         return "".join(message.text for message in self.found[handle] if isinstance(message, TextEvent))
@@ -111,7 +102,7 @@ def test_a_deadline_holds_for_what_was_begun_before() -> None:
     harness.admit(REQUEST)
     harness.rounds(25)
     second = harness.admit(accepted(REQUEST, deadline_ms=60_000.0))
-    (job,) = harness.dispatcher.queue.jobs
+    (job,) = harness.queue.jobs
     assert job.sequences and job.deadline == second.arrived + 60
 
 
@@ -142,24 +133,24 @@ def test_it_waits_until_nothing_else_is_to_be_done() -> None:
 
 def test_it_begins_when_nobody_came_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [100.0]
-    monkeypatch.setattr("codespec.server.dispatcher.time.perf_counter", lambda: clock[0])
+    monkeypatch.setattr("codespec.engine.queue.time.perf_counter", lambda: clock[0])
     harness = Harness()
-    harness.dispatcher.patience = 0.5
-    assert harness.dispatcher.idle_for is None
+    harness.queue.patience = 0.5
+    assert harness.queue.idle_for(clock[0]) is None
     harness.admit(REQUEST)
-    assert harness.dispatcher.idle_for == 0.0
+    assert harness.queue.idle_for(clock[0]) == 0.0
     harness.rounds()
-    assert harness.dispatcher.idle_for == 0.5 and harness.requested == [REQUEST.prefix]
+    assert harness.queue.idle_for(clock[0]) == 0.5 and harness.requested == [REQUEST.prefix]
     clock[0] += 0.3
     other = harness.admit(replace(REQUEST, prefix="other"))
     harness.rounds()
-    assert harness.text(other) and harness.dispatcher.idle_for == 0.5, "who came put it off"
+    assert harness.text(other) and harness.queue.idle_for(clock[0]) == 0.5, "who came put it off"
     clock[0] += 0.6
-    assert harness.dispatcher.idle_for == 0.0
-    harness.dispatcher.round()
+    assert harness.queue.idle_for(clock[0]) == 0.0
+    harness.thread.round()
     harness.rounds()
     assert harness.requested == [REQUEST.prefix, "other", accepted(replace(REQUEST, prefix="other")).prefix]
-    assert harness.dispatcher.idle_for is None
+    assert harness.queue.idle_for(clock[0]) is None
 
 
 def test_another_text_takes_it_away() -> None:
@@ -197,9 +188,9 @@ def test_while_it_is_computed_it_answers_its_scope_only() -> None:
 
 def test_a_fault_in_it_is_nobodys() -> None:
     harness = Harness()
-    harness.dispatcher.queue.add(Job(replace(REQUEST, prefix="BOOM"), Priority.PREFETCH))
+    harness.queue.add(Job(replace(REQUEST, prefix="BOOM"), Priority.PREFETCH))
     harness.rounds()
-    assert harness.engine.faults == ["BOOM"] and not harness.dispatcher.queue.jobs and not harness.dispatcher.outbox
+    assert harness.engine.faults == ["BOOM"] and not harness.queue.jobs and not harness.queue.outbox
 
 
 @pytest.mark.parametrize("change", [{"n": 2}, {"document": ""}, {"max_tokens": 0}])
@@ -215,7 +206,7 @@ def test_it_can_be_turned_off() -> None:
     harness = Harness(prefetch=False)
     harness.admit(REQUEST)
     harness.rounds()
-    assert len(harness.requested) == 1 and not len(harness.dispatcher.prefetched)
+    assert len(harness.requested) == 1 and not len(harness.queue.prefetched)
 
 
 def messages(text: str, reason: Any = "stop") -> list[Message]:

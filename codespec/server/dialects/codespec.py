@@ -19,13 +19,13 @@ from codespec import __version__
 from codespec.api.body import CompletionBody, CursorBody, FileBody, LookupBody, describe
 from codespec.api.limits import MAX_FILE_TEXT
 from codespec.api.types import CompletionRequest, Event, Owner, Snippet, event_to_json
+from codespec.engine.job import RequestHandle
 from codespec.errors import CodespecError, RequestError
 from codespec.exclusions.secret_files import is_secret
 from codespec.exclusions.secret_text import without_secrets
 from codespec.server.daemon import DAEMON, Loaded
 from codespec.server.dialects.replies import stream
 from codespec.server.dialects.requests import read_max_tokens
-from codespec.server.dispatcher import RequestHandle
 from codespec.server.metrics import DaemonCollector
 from codespec.server.security import SCOPES, own_key
 from codespec.server.wire import Fields, event_stream, read_fields, reply, sse

@@ -17,14 +17,13 @@ from aiohttp import web
 from codespec.api.body import EditBody
 from codespec.api.limits import changes_white_space, is_revert
 from codespec.api.types import CompletionRequest, DoneEvent, Event, Stats, TextEvent
-from codespec.engine.queue import Priority
+from codespec.engine.job import Priority, RequestHandle
 from codespec.errors import RequestError
 from codespec.exclusions.secret_files import is_secret
 from codespec.exclusions.secret_text import without_secrets
 from codespec.server.daemon import DAEMON, Daemon, Loaded
 from codespec.server.dialects.codespec import encode_error, read_snippets
 from codespec.server.dialects.replies import stream
-from codespec.server.dispatcher import RequestHandle
 from codespec.server.wire import Fields, event_stream, read_fields, sse
 from codespec.text.edit_formats import AnswerReader, EditFormat, LineHunk, Window
 from codespec.text.edit_prompt import Change, EditContext, build_edit_prompt

@@ -12,6 +12,7 @@ from aiohttp import web
 from codespec import __version__
 from codespec.api.limits import MAX_LOGPROBS, MAX_PATH, MAX_TEXT
 from codespec.api.types import Completion, DoneEvent, Event, Snippet, Stats, TextEvent
+from codespec.engine.job import RequestHandle
 from codespec.errors import RequestError, ServeError
 from codespec.server.chat_template import find_chat_template
 from codespec.server.daemon import DAEMON, Loaded
@@ -31,7 +32,6 @@ from codespec.server.dialects.requests import (
     with_field_names,
     without_secrets,
 )
-from codespec.server.dispatcher import RequestHandle
 from codespec.server.security import own_key
 from codespec.server.wire import Fields, event_stream, read_fields, reply, sse
 

@@ -14,6 +14,7 @@ from aiohttp import web
 from codespec import __version__
 from codespec.api.limits import MAX_PATH
 from codespec.api.types import Completion, DoneEvent, Event, TextEvent
+from codespec.engine.job import RequestHandle
 from codespec.errors import CodespecError
 from codespec.server.daemon import DAEMON, Loaded
 from codespec.server.dialects.replies import collect, notes_field, stream
@@ -30,7 +31,6 @@ from codespec.server.dialects.requests import (
     refuse_window,
     with_field_names,
 )
-from codespec.server.dispatcher import RequestHandle
 from codespec.server.wire import Fields, StreamReply, clip, dump, error_reply, read_fields, reply
 
 NAMES = {"prefix": "prompt", "prompt_ids": "prompt", "max_tokens": "options.num_predict"}

@@ -16,6 +16,7 @@ from aiohttp import web
 
 from codespec.api.limits import MAX_CHOICES, MAX_LOGPROBS, MAX_PATH
 from codespec.api.types import Completion
+from codespec.engine.job import RequestHandle
 from codespec.errors import RequestError
 from codespec.server.chat_template import (
     CHAT_TEMPLATES,
@@ -42,7 +43,6 @@ from codespec.server.dialects.requests import (
     refuse_unread,
     with_field_names,
 )
-from codespec.server.dispatcher import RequestHandle
 from codespec.server.wire import Fields, Refused, clip, read_fields, reply
 from codespec.text.edit_formats import predict_region
 from codespec.text.fim_templates import split_ready_made

@@ -26,9 +26,9 @@ from codespec.api.types import (
     TokenLogprob,
 )
 from codespec.client.connections import SESSION_HEADER
+from codespec.engine.job import RequestHandle
 from codespec.errors import CodespecError
 from codespec.server.daemon import DAEMON, Loaded
-from codespec.server.dispatcher import RequestHandle
 from codespec.server.security import ACCOUNT, SCOPES
 from codespec.server.wire import StreamReply, error_body, event_stream, reply, sse
 from codespec.text.tokenizer import TextTokenizer

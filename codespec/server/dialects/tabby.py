@@ -15,11 +15,11 @@ from aiohttp import web
 from codespec import __version__
 from codespec.api.limits import MAX_NAME, MAX_PATH
 from codespec.api.types import CompletionRequest, Snippet
+from codespec.engine.job import RequestHandle
 from codespec.errors import RequestError
 from codespec.server.daemon import DAEMON, Loaded
 from codespec.server.dialects.replies import collect, notes_field
 from codespec.server.dialects.requests import read_prompt, read_sampling, with_field_names, without_secrets
-from codespec.server.dispatcher import RequestHandle
 from codespec.server.wire import Fields, read_fields, reply
 
 RAW = "debug_options.raw_prompt"

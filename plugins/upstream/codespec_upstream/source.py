@@ -17,11 +17,10 @@ from typing import Any
 
 from codespec.api.limits import is_loopback
 from codespec.api.types import check_length
-from codespec.engine.queue import Job, empty_completions
+from codespec.engine.job import Job, Message, RequestHandle, empty_completions, join
 from codespec.errors import CodespecError, ServeError
 from codespec.sequence import Sequence as Text
 from codespec.server.daemon import Loaded, Result, Source
-from codespec.server.dispatcher import Message, RequestHandle, join, leave
 from codespec.server.logs import log, log_failure
 from codespec_upstream.client import UpstreamClient, UpstreamError
 from codespec_upstream.probe import FIRST_WAIT, LONGEST_WAIT, Circuit, Facts, look, one_token
@@ -106,7 +105,7 @@ class Upstream(Source):
     def abort(self, handle: RequestHandle) -> None:
         """Drop a request; close its connection to the server if no other request shares it."""
         for work in [work for work in self._works if work.job is handle.job]:
-            if leave(handle):
+            if work.job.leave(handle):
                 self.outcomes["cancelled"] += 1
                 self._remove(work)
 
