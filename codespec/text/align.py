@@ -1,12 +1,11 @@
-"""Carry text between vocabularies: retokenize drafts, bring a drafter's tokens up to date, heal the end of a prompt.
+"""Carry text between vocabularies: retokenize drafts, update a drafter's tokens, heal the end of a prompt.
 
-Each model owns its tokens; only bytes cross between vocabularies. All functions are pure in a tokenizer, ids and
-bytes. Matching two vocabularies through their text is string-level exact match (SLEM, Timor et al. 2025); the cut
-is at cumulative token bytes.
+Each model owns its tokens, and only bytes pass between models. Matching two vocabularies through their text is known
+as string-level exact match (SLEM, Timor et al. 2025).
 
-Token healing backs up a prompt that ends inside a token and makes the completion spell the held bytes. Without it, a
-model that has learned "return" as one token meets "retu" as two pieces that it rarely saw in training (Lundberg 2023,
-guidance).
+Token healing removes the last tokens of a prompt and makes the completion begin with their bytes. Without healing, a
+model that has learned "return" as one token would have to continue "retu", which is two tokens that it rarely saw in
+training (Lundberg 2023, guidance).
 """
 
 from __future__ import annotations
@@ -21,27 +20,26 @@ from weakref import WeakKeyDictionary
 
 from codespec.text.tokenizer import TextTokenizer
 
-# Only the pre-tokenizer's piece that contains the start of the draft matters, such as a run of punctuation, so a few
-# bytes suffice: at 20,000 places of our source, 4 bytes give the same ids as 128, and 8 take 0.6 times as long as 64.
+# A window only has to contain the pre-tokenizer's piece at the start of the draft. At 20,000 positions of our source,
+# 4 bytes gave the same ids as 128, and 8 bytes took 0.6 times as long as 64.
 _WINDOW = 8
-_REJOIN = 8  # maximum number of kept tokens to retokenize at the joint, as the tokenizer itself would split it
+_REJOIN = 8  # maximum number of matching tokens to encode again with the new text
 _VOCABULARIES: WeakKeyDictionary[TextTokenizer, HeldVocabulary] = WeakKeyDictionary()
-_FURTHEST = 4  # tokens that healing holds back; longer spans are never one word
-_CACHED = 256  # held bytes whose ids are kept
+_FURTHEST = 4  # maximum number of tokens that healing removes: no word is longer
+_CACHED = 256  # maximum number of cached results of `allowed_ids`
 
 
 def retokenize_batch(tokenizer: TextTokenizer, pairs: Sequence[tuple[bytes, bytes]]) -> list[list[int]]:
-    """Return the ids that spell each draft after its window (see `tail_window`), for (window, draft) pairs.
+    """Return the ids of each draft, for pairs of a window (the end of the text before, see `tail_window`) and a draft.
 
-    The ids' bytes are a prefix of the draft's: all of it up to an incomplete last character. If no token boundary falls
-    between window and draft, the draft is encoded alone.
+    The ids spell the draft without an incomplete last character. A draft is encoded together with its window, or alone
+    if a token would cross the boundary between them.
     """
     ends = [complete_utf8_length(window[-3:] + draft) - len(window[-3:]) for window, draft in pairs]
     drafts = [draft[: max(0, end)] for (_, draft), end in zip(pairs, ends, strict=True)]
     joined = [window + draft if draft else b"" for (window, _), draft in zip(pairs, drafts, strict=True)]
-    cuts = [
-        _after(tokenizer, ids, len(window)) for ids, (window, _) in zip(tokenizer.spell(joined), pairs, strict=True)
-    ]
+    spelled = zip(tokenizer.spell(joined), pairs, strict=True)
+    cuts = [_after(tokenizer, ids, len(window)) for ids, (window, _) in spelled]
     alone = [place for place, cut in enumerate(cuts) if cut is None and drafts[place]]
     if alone:
         for place, ids in zip(alone, tokenizer.spell([drafts[place] for place in alone]), strict=True):
@@ -50,13 +48,13 @@ def retokenize_batch(tokenizer: TextTokenizer, pairs: Sequence[tuple[bytes, byte
 
 
 def tail_window(text: bytes | bytearray, size: int = _WINDOW) -> bytes:
-    """Return the last `size` bytes of a text, extended back to a point where pre-tokenizers start afresh.
+    """Return the last `size` bytes of a text, extended by up to `size` bytes to where a pre-tokenizer splits.
 
-    That point is after a line break, else before a space, else at a character, within the `size` bytes before.
+    The result starts after a line break, else before a space, else at a character.
     """
     if len(text) <= size:
         return bytes(text)
-    tail = bytes(text[-2 * size - 3 :])  # three more, because a character must start before `latest`
+    tail = bytes(text[-2 * size - 3 :])  # three more bytes, so that a character starts before `latest`
     latest = len(tail) - size
     start = tail.rfind(b"\n", 0, latest) + 1
     if not start:
@@ -70,10 +68,9 @@ def tail_window(text: bytes | bytearray, size: int = _WINDOW) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Resync:
-    """Update of a drafter's ids: keep the first `kept`, then append `new_ids`.
+    """Update of a drafter's ids: keep the first `kept` ids, then append `new_ids`.
 
-    `end` is the number of bytes of the text that they spell together: all, unless the vocabulary cannot spell
-    something.
+    The updated ids spell the first `end` bytes of the text: all of it, unless the vocabulary lacks a byte.
     """
 
     kept: int
@@ -82,9 +79,9 @@ class Resync:
 
 
 def byte_ends(tokenizer: TextTokenizer, ids: Sequence[int], *, length: int | None = None) -> list[int]:
-    """Return the byte offset at which each id ends in its text; a control token ends where its predecessor does.
+    """Return the byte offset in the text at which each id ends; control tokens have no bytes.
 
-    With `length`, the bytes of the whole text, the space of a dummy prefix counts before the start of the text.
+    `length` is the size of the text in bytes; a dummy prefix in the ids, which is not part of the text, is subtracted.
     """
     ends = list(accumulate(len(tokenizer.token_bytes[number]) for number in ids))
     surplus = ends[-1] - length if ends and length is not None else 0
@@ -92,17 +89,17 @@ def byte_ends(tokenizer: TextTokenizer, ids: Sequence[int], *, length: int | Non
 
 
 def resync(tokenizer: TextTokenizer, ids: Sequence[int], ends: Sequence[int], text: bytes, *, known: int = 0) -> Resync:
-    """Compare the text that `ids` spell (up to their byte `ends`) with the true `text` and return the update.
+    """Return the update that makes `ids`, which end at the byte offsets `ends`, spell `text`.
 
-    Ids that end at or before byte `known` are taken as correct, so the work grows with the change, not with the text.
-    Kept tokens at the joint are dropped if the tokenizer itself would put a token across it. Bytes that are not UTF-8
-    and an incomplete last character are spelled byte by byte.
+    Ids that end at or before byte `known` are not compared, so the cost depends on the change, not on the text. A
+    matching token at the end is replaced if the tokenizer would join it with new text. Bytes that are not UTF-8 and an
+    incomplete last character become byte tokens.
     """
     agreeing = _count_agreeing(tokenizer, ids, ends, text, known)
     covered = ends[agreeing - 1] if agreeing else 0
     if covered == len(text):
         return Resync(agreeing, [], covered)
-    first = agreeing  # kept id to retokenize: `_REJOIN` back, or after a control token
+    first = agreeing  # the first id to encode again: `_REJOIN` back, or after a control token
     while first and agreeing - first < _REJOIN and tokenizer.token_bytes[ids[first - 1]]:
         first -= 1
     base = ends[first - 1] if first else 0
@@ -110,19 +107,18 @@ def resync(tokenizer: TextTokenizer, ids: Sequence[int], ends: Sequence[int], te
     bounds = list(accumulate((len(tokenizer.token_bytes[number]) for number in spelled), initial=base))
     kept = agreeing
     while (joint := ends[kept - 1] if kept else 0) not in bounds:
-        kept -= 1  # stops at `first` at the latest, where the joint is `base`
+        kept -= 1  # ends at `first` at the latest, because `base` is a bound
     return Resync(kept, spelled[bounds.index(joint) :], bounds[-1])
 
 
 def complete_utf8_length(data: bytes) -> int:
-    """Return how many leading bytes do not end inside a character; invalid bytes count as complete."""
+    """Return the number of bytes without an incomplete last character; invalid bytes count as characters."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     decoder.decode(data[-3:])
     return len(data) - len(decoder.getstate()[0])
 
 
 def _after(tokenizer: TextTokenizer, ids: list[int], head: int) -> list[int] | None:
-    """Return the ids after the first `head` bytes, or None if no token ends there."""
     length = 0
     for place, number in enumerate(ids):
         if length >= head:
@@ -132,7 +128,6 @@ def _after(tokenizer: TextTokenizer, ids: list[int], head: int) -> list[int] | N
 
 
 def _count_agreeing(tokenizer: TextTokenizer, ids: Sequence[int], ends: Sequence[int], text: bytes, known: int) -> int:
-    """Return how many leading ids spell the beginning of the text."""
     count = bisect_right(ends, known)
     start = ends[count - 1] if count else 0
     for number, end in zip(ids[count:], ends[count:], strict=True):
@@ -146,14 +141,14 @@ def _count_agreeing(tokenizer: TextTokenizer, ids: Sequence[int], ends: Sequence
 
 @dataclass(frozen=True, slots=True)
 class HeldBytes:
-    """Result of healing: the last `count` ids of a prompt, and the bytes that they spell."""
+    """The last `count` ids of a prompt, which healing removes, and the bytes that they spell."""
 
     count: int = 0
     data: bytes = b""
 
 
 class HeldVocabulary:
-    """Vocabulary sorted by bytes. Bisection finds the ids that are consistent with held bytes."""
+    """A vocabulary sorted by bytes, which finds ids by bisection."""
 
     def __init__(self, tokenizer: TextTokenizer) -> None:
         table = tokenizer.token_bytes
@@ -168,21 +163,20 @@ class HeldVocabulary:
         return first < stop and len(self._bytes[stop - 1]) > len(start)
 
     def allowed_ids(self, held: bytes) -> list[int]:
-        """Return the ids consistent with `held`, ascending: they start with it or spell a prefix of it."""
+        """Return the ids, ascending, whose bytes start with `held` or are a prefix of `held`."""
         if held not in self._allowed:
             first, stop = self._range(held)
-            within = (self._exactly(held[:end]) for end in range(1, len(held)))
-            self._allowed[held] = sorted(set(self._ids[first:stop]).union(*within))
+            allowed = set(self._ids[first:stop])
+            for end in range(1, len(held)):
+                part = held[:end]
+                allowed.update(self._ids[bisect_left(self._bytes, part) : bisect_right(self._bytes, part)])
+            self._allowed[held] = sorted(allowed)
             if len(self._allowed) > _CACHED:
                 self._allowed.popitem(last=False)
         self._allowed.move_to_end(held)
         return self._allowed[held]
 
-    def _exactly(self, data: bytes) -> list[int]:
-        return self._ids[bisect_left(self._bytes, data) : bisect_right(self._bytes, data)]
-
     def _range(self, start: bytes) -> tuple[int, int]:
-        """Return the index range of the tokens that start with `start`, in byte order."""
         rest = start.rstrip(b"\xff")
         successor = rest[:-1] + bytes([rest[-1] + 1]) if rest else None
         stop = len(self._bytes) if successor is None else bisect_left(self._bytes, successor)
@@ -190,17 +184,16 @@ class HeldVocabulary:
 
 
 def held_vocabulary(tokenizer: TextTokenizer) -> HeldVocabulary:
-    """Return the sorted vocabulary of a tokenizer, built once."""
+    """Return the sorted vocabulary of a tokenizer, cached for as long as the tokenizer lives."""
     if tokenizer not in _VOCABULARIES:
         _VOCABULARIES[tokenizer] = HeldVocabulary(tokenizer)
     return _VOCABULARIES[tokenizer]
 
 
 def stable_boundary(vocabulary: HeldVocabulary, ids: Sequence[int]) -> HeldBytes:
-    """Return how much of a prompt's tail to hold back.
+    """Return the end of a prompt that healing removes: the most ids whose bytes a longer token starts with.
 
-    Backs up to the earliest boundary, at most four tokens back, after which one token spells the rest of the prompt and
-    more. Never holds back control tokens.
+    At most four ids are removed, and no control token.
     """
     held = HeldBytes()
     data = b""

@@ -1,47 +1,53 @@
-"""Convert between bytes and token ids of one model, without any clean-up.
+"""Convert between text and the token ids of one model, byte for byte.
 
-`TextTokenizer` holds the bytes of every id, the set of control tokens and the encoder of ordinary text.
+Most pieces go to the `tokenizers` library, and every result is checked against the tokens' own bytes. Strings that the
+library would not encode as plain text are split or spelled byte by byte.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
-from itertools import compress
+from itertools import accumulate, compress, pairwise
 from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken, Tokenizer, models
+from tokenizers import Tokenizer
 
 from codespec.errors import TokenizerError
 from codespec.files import Unreadable, read_json, read_regular
-from codespec.text.speller import Speller, any_of, token_bytes_table, trouble_pattern
 from codespec.text.tokenizer_json import (
     Document,
+    TokenizerFacts,
     control_ids,
     declared_eos_ids,
-    private_copy,
+    find_bos_ids,
+    load_backend,
     read_facts,
+    read_vocabulary,
     token_content,
     try_out,
 )
 
 MAX_TEMPLATE = 1 << 20  # bytes
-HOLES, SPARE_IDS = 4, 1 << 16  # the largest id is less than HOLES * tokens + SPARE_IDS
 MIN_REMEMBERED, MAX_REMEMBERED = 500, 64  # characters of a cached text; number of cached texts
-_BPE_SETTINGS = ("unk_token", "fuse_unk", "byte_fallback", "ignore_merges")
 _PROBES = (
     "def f(x):\n\treturn x != 1\n",
     "a = 1\r\n\r\nb = 2\r\n",
     "if x:\n        y  =   [ 1 , 2 ]    # two  \n\n\n",
     "  leading and trailing  ",
-    "Caf\u00e9 Cafe\u0301 \uff26\uff35\uff2c\uff2c \ufb01 \u00b2 \u212b",  # NFC, NFD, NFKC-foldable characters
+    "Caf\u00e9 Cafe\u0301 \uff26\uff35\uff2c\uff2c \ufb01 \u00b2 \u212b",  # characters that NFC or NFKC would change
     "Upper LOWER Stra\u00dfe \u0130",
     "\U0001f469\u200d\U0001f469\u200d\U0001f467 \u65e5\u672c\u8a9e don 't ' s . , !",
     "\u00a0\u2009x\u3000\ufeff",
 )
+_BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+_NOT_UTF8 = "[\udc80-\udcff]+"  # invalid bytes, as `surrogateescape` decodes them
+# So few short texts are encoded one by one: in a batch, waking the library's threads would take longer (lab/LOG.md).
+_FEW, _SHORT = 8, 256  # texts; characters of a text
 
 
 class TextTokenizer:
@@ -49,10 +55,9 @@ class TextTokenizer:
 
     token_bytes        bytes of each id, b"" for control tokens and unused ids
     vocab, vocab_size  token string → id; the largest id + 1
-    special_ids        all control tokens, including marker-like added tokens
-    bos_ids            ids put before a text
+    special_ids        all control tokens, including added tokens that are spelled like one
+    bos_ids            ids before the first token of a text
     model_eos_ids      ids that end Hugging Face `generate`
-    eos_ids            ids that end a completion: `model_eos_ids` and every control token, since none spells text
     config             contents of tokenizer_config.json
     typical_chars      characters of code per token
     dummy_prefix       whether a space may be put before a text
@@ -62,27 +67,28 @@ class TextTokenizer:
 
     def __init__(self, document: Document, *, config: Mapping[str, Any], eos_ids: frozenset[int] | None = None) -> None:
         facts = read_facts(document)
-        backend = _load_backend(document)
+        self._backend = load_backend(document)
         self.config = config
-        self.vocab = _vocabulary(backend, document)
-        _demand_dense(self.vocab)
+        self.vocab = read_vocabulary(self._backend, document)
         self.special_ids = control_ids(document, self.vocab, config)
-        self.token_bytes = token_bytes_table(self.vocab, document, facts, self.special_ids)
+        self.token_bytes = _token_bytes(self.vocab, document, facts, self.special_ids)
         self.vocab_size = len(self.token_bytes)
         named_eos = self.vocab.get(token_content(config.get("eos_token")))
         self.model_eos_ids = declared_eos_ids({}, {}, named_eos) if eos_ids is None else eos_ids
-        self.bos_ids = _find_bos_ids(backend, document, self.vocab, config)
+        self.bos_ids = find_bos_ids(self._backend, document, self.vocab, config)
         self.dummy_prefix = facts.dummy_prefix != "never"
         self._facts = facts
         self._remembered: dict[str, tuple[int, ...]] = {}
-        self._speller = Speller(backend, self.token_bytes, trouble_pattern(facts, self._control_names))
+        single = [number for number, data in enumerate(self.token_bytes) if len(data) == 1]
+        self._byte_ids = {self.token_bytes[number][0]: number for number in reversed(single)}  # the lowest id wins
+        self._trouble = _trouble_pattern(facts, self._control_names)
         self._refuse_if_lossy()
 
     @classmethod
     def from_folder(cls, path: Path) -> TextTokenizer:
-        """Read a Hugging Face folder.
+        """Read the tokenizer of a Hugging Face folder.
 
-        Raises TokenizerError if tokenizer.json is missing, corrupt or cannot round-trip text.
+        Raises TokenizerError if tokenizer.json is missing or corrupt, or does not preserve text.
         """
         file = path / "tokenizer.json"
         if not file.is_file():
@@ -102,48 +108,43 @@ class TextTokenizer:
 
     @classmethod
     def from_backend(
-        cls,
-        backend: Tokenizer,
-        *,
-        eos_ids: frozenset[int] = frozenset(),
-        config: Mapping[str, Any] | None = None,
+        cls, backend: Tokenizer, *, eos_ids: frozenset[int] = frozenset(), config: Mapping[str, Any] | None = None
     ) -> TextTokenizer:
-        """Copy a tokenizer in memory, leaving the original unchanged.
-
-        `eos_ids` becomes `model_eos_ids`; `config` stands in for the contents of its tokenizer_config.json.
-        """
+        """Copy a tokenizer of the library. `eos_ids` become `model_eos_ids`; `config` is its tokenizer_config.json."""
         return cls(json.loads(backend.to_str()), config=config or {}, eos_ids=eos_ids)
 
     @property
     def eos_ids(self) -> frozenset[int]:
-        """Ids that end a completion: those that end the model's own generation, and every control token."""
+        """Ids that end a completion: `model_eos_ids` and every control token."""
         return self.special_ids | self.model_eos_ids
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of ordinary text at the start of a sequence.
+        """Return the ids of a whole text, without special tokens; control tokens spelled in it are encoded as text.
 
-        Markers are encoded as text, and no special token is added. Apart from NFC and marker strings, the result equals
-        the model's own encoding. Raises TokenizerError if the vocabulary has no token for a character.
+        The ids are the model's own, unless the text contains a control token or the model applies NFC. Raises
+        TokenizerError if the vocabulary cannot spell a character.
         """
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Encode several texts in one call."""
+        """Return the ids of each text, as `encode` does."""
         return self._spell_whole([self._with_dummy_prefix(text) for text in texts])
 
     def spell(self, pieces: Sequence[bytes]) -> list[list[int]]:
-        """Return the ids of pieces from inside a longer text: no dummy prefix, no exception.
+        """Return the ids of each piece of a longer text, without a dummy prefix and without control tokens.
 
-        Accepts any bytes: bytes that are not UTF-8 become single-byte tokens. If the vocabulary cannot spell something,
-        the ids end before it: their bytes are always a prefix of the piece. No id is a control token.
+        Bytes that are not UTF-8 become byte tokens. If the vocabulary cannot spell a byte, the ids end before that
+        byte.
         """
-        return self._speller.spell(pieces)
+        batch: list[str] = []
+        plans = [self._plan(piece.decode("utf-8", "surrogateescape"), batch) for piece in pieces]
+        encoded = self._encode(batch)
+        return [self._matching(self._assemble(plan, encoded), piece) for plan, piece in zip(plans, pieces, strict=True)]
 
     def encode_inside(self, text: str, *, begins: bool = False) -> list[int]:
-        """Return the ids of ordinary text that follows other text: `encode` without a dummy prefix.
+        """Return the ids of a text that follows other text; with `begins`, of a text that gets a dummy prefix.
 
-        With `begins`, the text gets the dummy prefix of a text of its own. Caches the latest long texts, because a
-        suffix stays the same while the user types before it.
+        The ids of recent long texts are cached, because a suffix stays the same while the user types before it.
         """
         text = self._with_dummy_prefix(text) if begins else text
         if len(text) < MIN_REMEMBERED:
@@ -157,15 +158,15 @@ class TextTokenizer:
         return list(ids)
 
     def encode_with_specials(self, text: str, stand_ins: Mapping[str, str] | None = None) -> list[int]:
-        """Return the ids of a ready-made prompt: its control tokens are parsed, none is added.
+        """Return the ids of a ready-made prompt, in which control tokens are spelled as text.
 
-        `stand_ins` maps characters to substitutes that hide them from the parser (see `control_starts`); the original
-        characters are restored before encoding.
+        `stand_ins` maps characters that are plain text to their substitutes in `text`, so that a control token is not
+        read from a message (see `control_starts`).
         """
         back = str.maketrans({new: old for old, new in (stand_ins or {}).items()})
         if not self._control_spellings:
             return self.encode(text.translate(back))
-        pieces = any_of(self._control_spellings).split(text)
+        pieces = _any_of(self._control_spellings).split(text)
         first, *others = [piece.translate(back) for piece in pieces[::2]]
         spelled = self._spell_whole([self._with_dummy_prefix(first), *others])
         ids = spelled[0]
@@ -174,17 +175,16 @@ class TextTokenizer:
         return ids
 
     def decode_bytes(self, ids: Iterable[int], *, at_start: bool = False) -> bytes:
-        """Return the bytes of ids, without control tokens.
+        """Return the bytes of ids, without control tokens; with `at_start`, without the space of a dummy prefix.
 
-        `at_start` drops the space of the dummy prefix at the start of a whole text. A Metaspace tokenizer encodes "x"
-        and " x" alike there; the result is "x".
+        Some tokenizers encode "x" and " x" alike at the start of a text; then the result is "x".
         """
         data = b"".join([self.token_bytes[number] for number in ids])
         return data[1:] if at_start and self.dummy_prefix and data.startswith(b" ") else data
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of the ids' bytes and the control tokens; equal hashes mean the same vocabulary."""
+        """Hash of all ids' bytes and of the control tokens."""
         digest = hashlib.sha256(json.dumps([len(data) for data in self.token_bytes]).encode())
         digest.update(b"".join(self.token_bytes))
         digest.update(json.dumps(sorted((self.vocab[name], name) for name in self._control_names)).encode())
@@ -192,7 +192,7 @@ class TextTokenizer:
 
     @cached_property
     def control_starts(self) -> frozenset[str]:
-        """First characters of all control tokens: text without any of them contains no control token."""
+        """First characters of all control tokens: a text without them spells no control token."""
         return frozenset(name.strip()[0] for name in self._control_spellings)
 
     @cached_property
@@ -201,7 +201,7 @@ class TextTokenizer:
 
     @cached_property
     def _control_spellings(self) -> dict[str, int]:
-        """Control tokens as prompts write them, with or without SentencePiece's leading marker."""
+        """Control tokens as prompts spell them, with or without SentencePiece's leading marker."""
         spellings = {name: self.vocab[name] for name in self._control_names}
         bare = {name.removeprefix("\u2581"): number for name, number in spellings.items()}
         return {**bare, **spellings}
@@ -219,40 +219,137 @@ class TextTokenizer:
         for piece, ids in zip(pieces, spelled, strict=True):
             end = sum([len(self.token_bytes[number]) for number in ids])
             if end != len(piece):
-                raise TokenizerError(
-                    f"the tokenizer cannot spell {_character_at(piece, end)!r}",
-                    "leave it out, or use a model that has byte tokens",
-                )
+                what = f"the tokenizer cannot spell {_character_at(piece, end)!r}"
+                raise TokenizerError(what, "leave it out, or use a model that has byte tokens")
         return spelled
+
+    def _encode(self, batch: list[str]) -> list[list[int]]:
+        few = len(batch) <= _FEW and all(len(text) <= _SHORT for text in batch)
+        calls = [[text] for text in batch] if few else [batch]
+        encode = self._backend.encode_batch_fast
+        try:
+            return [item.ids for call in calls for item in encode(call, add_special_tokens=False)]
+        except BaseException as error:  # if a regex gives up, the library panics, which is not an Exception
+            if isinstance(error, (KeyboardInterrupt, SystemExit, MemoryError)):
+                raise
+            raise TokenizerError("the tokenizer fails on this text", "leave it out, or use another model") from error
+
+    def _plan(self, text: str, batch: list[str]) -> list[int | bytes]:
+        """Append the parts of a text to encode to `batch`; return their indices, and the bytes to spell one by one.
+
+        Bytes that are not UTF-8 and the space marker are spelled one by one. A string that is a control token or a byte
+        piece is split after its first character.
+        """
+        if not self._trouble.search(text):
+            batch.append(text)
+            return [len(batch) - 1]
+        plan: list[int | bytes] = []
+        for place, piece in enumerate(self._trouble.split(text)):
+            if place % 2 and (len(piece) == 1 or "\udc80" <= piece[0] <= "\udcff"):
+                plan.append(piece.encode("utf-8", "surrogateescape"))
+                continue
+            for part in (piece[:1], piece[1:]) if place % 2 else (piece,):
+                batch.append(part)
+                plan.append(len(batch) - 1)
+        return plan
+
+    def _assemble(self, plan: Sequence[int | bytes], encoded: Sequence[list[int]]) -> list[int]:
+        ids: list[int] = []
+        for step in plan:
+            if isinstance(step, int):
+                ids += encoded[step]
+                continue
+            for byte in step:
+                if byte not in self._byte_ids:
+                    return ids
+                ids.append(self._byte_ids[byte])
+        return ids
+
+    def _matching(self, ids: list[int], expected: bytes) -> list[int]:
+        """Return the leading ids whose bytes are a prefix of `expected`, up to the first id without bytes."""
+        pieces = [self.token_bytes[number] for number in ids]
+        if b"".join(pieces) == expected and all(pieces):
+            return ids
+        end = 0
+        for count, piece in enumerate(pieces):
+            if not piece or not expected.startswith(piece, end):
+                return ids[:count]
+            end += len(piece)
+        return ids
 
     def _refuse_if_lossy(self) -> None:
         probes = [probe.encode("utf-8") for probe in _PROBES]
         for probe, ids in zip(probes, self.spell(probes), strict=True):
             end = len(self.decode_bytes(ids))
             if end != len(probe):
-                raise TokenizerError(
-                    f"text does not survive this tokenizer, which loses {_character_at(probe, end)!r}",
-                    "use a model whose tokenizer covers all bytes",
-                )
+                what = f"text does not survive this tokenizer, which loses {_character_at(probe, end)!r}"
+                raise TokenizerError(what, "use a model whose tokenizer covers all bytes")
 
 
-def _find_bos_ids(
-    backend: Tokenizer, document: Document, vocab: Mapping[str, int], config: Mapping[str, Any]
-) -> tuple[int, ...]:
-    """Return the ids put before a text, from tokenizer_config.json if declared, else from the post-processor."""
-    if "add_bos_token" in config or "add_eos_token" in config:
-        bos_id = vocab.get(token_content(config.get("bos_token")))
-        return (bos_id,) if config.get("add_bos_token") and bos_id is not None else ()
-    if document.get("post_processor") is None:
-        return ()
-    plain: list[int] = backend.encode("x", add_special_tokens=False).ids
-    framed: list[int] = backend.encode("x", add_special_tokens=True).ids
-    starts = (start for start in range(len(framed)) if framed[start : start + len(plain)] == plain)
-    return tuple(framed[: next(starts, 0)])
+def _trouble_pattern(facts: TokenizerFacts, control_names: Collection[str]) -> re.Pattern[str]:
+    """Return a capturing pattern of the strings that the library would not encode as plain text.
+
+    They are bytes that are not UTF-8, the space marker, and in a Unigram vocabulary control tokens and byte pieces.
+    """
+    strings = {facts.marker} - {""}
+    if facts.kind == "unigram":
+        strings |= {name for name in control_names if len(name) > 1}
+        strings |= {f"<0x{byte:02X}>" for byte in range(256)} if facts.byte_fallback else set()
+    return _any_of(strings, or_else=_NOT_UTF8)
+
+
+def _any_of(strings: Collection[str], *, or_else: str = "") -> re.Pattern[str]:
+    """Return a capturing pattern of literal strings, longest first, then of the pattern `or_else`."""
+    choices = [re.escape(string) for string in sorted(strings, key=lambda string: (-len(string), string))]
+    return re.compile("(" + "|".join([*choices, or_else] if or_else else choices) + ")")
+
+
+def byte_level_alphabet() -> dict[int, int]:
+    """Return GPT-2's byte alphabet, which maps a code point in a token string to a byte.
+
+    Printable Latin-1 maps to itself; the other 68 bytes take the code points from 256 on, in order.
+    """
+    itself = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    moved = [byte for byte in range(256) if byte not in set(itself)]
+    return {**{byte: byte for byte in itself}, **{256 + place: byte for place, byte in enumerate(moved)}}
+
+
+def _token_bytes(
+    vocabulary: Mapping[str, int], document: Document, facts: TokenizerFacts, control: frozenset[int]
+) -> list[bytes]:
+    """Return the bytes of each id up to the largest, b"" for control tokens and unused ids."""
+    table = [b""] * (max(vocabulary.values(), default=-1) + 1)
+    pieces = set(vocabulary)
+    if facts.kind == "byte-level":
+        pieces &= {token["content"] for token in document.get("added_tokens") or ()}
+        plain = {token: number for token, number in vocabulary.items() if token not in pieces}
+        for number, data in zip(plain.values(), _byte_level_bytes(list(plain)), strict=True):
+            table[number] = data
+    for token in pieces:
+        match = _BYTE_PIECE.fullmatch(token) if facts.byte_fallback else None
+        text = token.replace(facts.marker, " ") if facts.marker else token
+        table[vocabulary[token]] = bytes([int(match[1], 16)]) if match else text.encode("utf-8")
+    for number in control:
+        table[number] = b""
+    return table
+
+
+def _byte_level_bytes(tokens: Sequence[str]) -> list[bytes]:
+    """Return the bytes of tokens in the byte alphabet. Translating all of them at once is faster."""
+    alphabet = byte_level_alphabet()
+    try:
+        data = "".join(tokens).translate(alphabet).encode("latin-1")  # one byte for each character
+    except UnicodeEncodeError:
+        if len(tokens) == 1:  # outside the alphabet: decoders treat the whole token as plain text
+            return [tokens[0].encode("utf-8")]
+        half = len(tokens) // 2
+        return _byte_level_bytes(tokens[:half]) + _byte_level_bytes(tokens[half:])
+    ends = list(accumulate(map(len, tokens), initial=0))
+    return [data[start:end] for start, end in pairwise(ends)]
 
 
 def _chat_template(file: Path) -> dict[str, str]:
-    """Read the chat template file, which overrides the one in tokenizer_config.json."""
+    """Read a folder's chat template, which overrides the one in tokenizer_config.json."""
     if not file.exists():
         return {}
     try:
@@ -267,61 +364,10 @@ def _to_bytes(text: str) -> bytes:
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise TokenizerError(
-            f"the text has half a surrogate pair at character {error.start}", "send whole Unicode characters"
-        ) from error
+        what = f"the text has half a surrogate pair at character {error.start}"
+        raise TokenizerError(what, "send whole Unicode characters") from error
 
 
 def _character_at(data: bytes, start: int) -> str:
     """Return the first whole character at or after a byte offset."""
     return data[start : start + 7].decode("utf-8", errors="ignore")[:1]
-
-
-def _load_backend(document: Document) -> Tokenizer:
-    try:
-        backend = _make_backend(private_copy(document))
-    except BaseException as error:  # bad documents raise bare Exception; panics are wider still
-        if isinstance(error, (KeyboardInterrupt, SystemExit)):
-            raise
-        reason = " ".join(str(error).split())[:200]
-        raise TokenizerError(f"tokenizer.json cannot be loaded ({reason})", "fetch the model again") from error
-    backend.encode_special_tokens = True
-    return backend
-
-
-def _make_backend(document: Document) -> Tokenizer:
-    """Return the library's tokenizer. It takes a large BPE vocabulary in half the time that its JSON would take."""
-    model = document.get("model") or {}
-    merges = model.get("merges")
-    if model.get("type") != "BPE" or not merges or str in set(map(type, merges)):
-        return Tokenizer.from_str(json.dumps(document, ensure_ascii=False))
-    frame = {**document, "model": {**model, "vocab": {}, "merges": [], "unk_token": None}, "added_tokens": []}
-    backend = Tokenizer.from_str(json.dumps(frame, ensure_ascii=False))
-    settings = {name: model[name] for name in _BPE_SETTINGS if model.get(name) is not None}
-    backend.model = models.BPE(vocab=model["vocab"], merges=list(map(tuple, merges)), **settings)
-    backend.add_tokens([_added_token(token) for token in document["added_tokens"]])
-    return backend
-
-
-def _added_token(token: Mapping[str, Any]) -> AddedToken:
-    flags = {name: token[name] for name in ("single_word", "lstrip", "rstrip", "normalized", "special")}
-    return AddedToken(token["content"], **flags)
-
-
-def _vocabulary(backend: Tokenizer, document: Document) -> dict[str, int]:
-    """Return the id of each token, added or not. Where the document maps them, reading them back would be slower."""
-    vocab = (document.get("model") or {}).get("vocab")
-    if not isinstance(vocab, Mapping):
-        return dict(backend.get_vocab(with_added_tokens=True))
-    names = [token["content"] for token in document.get("added_tokens") or ()]
-    added = {name: backend.token_to_id(name) for name in names}
-    return {**vocab, **{name: number for name, number in added.items() if number is not None}}
-
-
-def _demand_dense(vocab: Mapping[str, int]) -> None:
-    """Raise TokenizerError if an id far exceeds the number of tokens: the byte table has one entry for each id."""
-    last = max(vocab.values(), default=0)
-    if last >= HOLES * len(vocab) + SPARE_IDS:
-        raise TokenizerError(
-            f"tokenizer.json has {len(vocab)} tokens, and one has the id {last}", "fetch the model again"
-        )

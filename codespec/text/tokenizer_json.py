@@ -1,15 +1,13 @@
-"""Read what a model's JSON files declare of its tokenizer, and make the private copy that codespec encodes with.
+"""Read a model's tokenizer.json, and load the private copy of the tokenizer that codespec encodes with.
 
-The private copy drops everything that would lose or invent bytes. It has no NFC normalizer and no dummy prefix (a
-text starts with an ordinary space instead); truncation, padding and dropout are off. Marker-like added tokens count
-as special, and source text stays text.
+The private copy neither loses nor adds bytes: it has no NFC normalizer, dummy prefix, truncation, padding or dropout.
 
-Control tokens are told from text by their declaration and spelling. The spelling matters because Qwen declares its FIM
-tokens as ordinary added tokens, and GPT-NeoX and Gemma declare runs of spaces and HTML tags the same way.
+Control tokens are recognized by their declaration or their spelling. The spelling matters because Qwen declares its FIM
+tokens as ordinary added tokens, as GPT-NeoX and Gemma declare runs of spaces and HTML tags.
 
-Regular expressions are tried out on short texts in a process that can be killed. The library's backtrack while holding
-the interpreter's lock and ignore signals, so one that never ends would hang the whole process.
-`python -m codespec.text.tokenizer_json` reads a pre-tokenizer from stdin and exits with 0 after splitting all texts.
+Regular expressions are first tried on short texts in a process that can be killed, because a match holds the
+interpreter's lock and ignores signals: one that backtracks forever would hang the daemon.
+`python -m codespec.text.tokenizer_json` reads a pre-tokenizer from stdin and splits these texts.
 """
 
 from __future__ import annotations
@@ -23,6 +21,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from tokenizers import AddedToken, Tokenizer, models
+
 from codespec.errors import TokenizerError
 from codespec.files import parse_json
 
@@ -34,8 +34,8 @@ _NESTED = ("normalizers", "pretokenizers", "decoders", "processors")
 _LOSSY = frozenset(
     {"NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Strip", "BertNormalizer", "Nmt", "Precompiled"}
 )
-
-
+_BPE_SETTINGS = ("unk_token", "fuse_unk", "byte_fallback", "ignore_merges")
+_HOLES, _SPARE_IDS = 4, 1 << 16  # the largest id is less than _HOLES * tokens + _SPARE_IDS
 _MARKER = re.compile(
     r"""
       <[|\uff5c][^\s<>]*[|\uff5c]>                                  # <|fim_prefix|>, DeepSeek's wide bars
@@ -49,33 +49,32 @@ _MARKER = re.compile(
     """,
     re.VERBOSE,
 )
-_FIRST = ("<", "[", "▁")  # characters that markers begin with: few tokens do, and a vocabulary has 150,000
+_FIRST = ("<", "[", "▁")  # first characters of markers, a quick test for the 150,000 tokens of a vocabulary
 _NAMED = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token")
-# Of the trial.
-SECONDS = 10.0  # real ones take some hundredths of a second, plus the process start
-SHORT, LONG = 40, 4096  # run lengths: exponential time shows in short runs, cubic time in long ones
-MAX_CHARACTERS = 32  # characters named by the expressions, which are tried too
+SECONDS = 10.0  # to split the short texts; real expressions take some hundredths of a second, plus the process start
+SHORT, LONG = 40, 4096  # lengths of repetitions: exponential time shows in short ones, cubic time in long ones
+MAX_CHARACTERS = 32  # characters of the expressions that are tried too
 _WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
 _LETTERS = r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+"
 _MARKS = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-# Expressions of the starter pair, Qwen 2 and Llama 3, on which most models are based, also as GGUF readers spell them.
-# They need no trial.
+# Expressions that are not tried: those of the starter pair, and those of Qwen 2 and Llama 3, on which most models are
+# based, in the spellings of both Hugging Face and GGUF readers.
 KNOWN = frozenset(
     {
         r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+|\s*[\r\n]+[ \t]*|[ \t]+(?!\S)|[ \t]+|\s+",
         *(words + number + _MARKS for words in (_WORDS, _LETTERS) for number in (r"|\p{N}", r"|\p{N}{1,3}")),
     }
 )
-END = "\u2028!"  # matches no run, so the expression has to backtrack
-_USUAL = "aA0 \n\t._-(\"'=/é中\u0301\U0001f600"
+END = "\u2028!"  # continues no repetition, so that the expression has to backtrack
+_TRIED = "aA0 \n\t._-(\"'=/é中\u0301\U0001f600"
 
 
 @dataclass(frozen=True, slots=True)
 class TokenizerFacts:
-    """Declared properties that decide how ids and bytes correspond.
+    """Properties of a tokenizer that decide which bytes an id spells.
 
-    `marker` stands for a space inside token strings ("" if none does). `dummy_prefix` says when a space is put before
-    the text.
+    `marker` is the character that stands for a space in token strings, "" if a space is itself. `dummy_prefix` says
+    when the tokenizer puts a space before a text.
     """
 
     kind: Kind
@@ -85,7 +84,7 @@ class TokenizerFacts:
 
 
 def read_facts(document: Document) -> TokenizerFacts:
-    """Return the tokenizer's facts. Raise TokenizerError if its kind or a normalizer can't round-trip text exactly."""
+    """Return the facts. Raises TokenizerError if the kind is not supported or a normalizer changes text."""
     model = document.get("model") or {}
     kind = _kind(document, model)
     marker = "" if kind == "byte-level" else _marker(document)
@@ -98,8 +97,65 @@ def read_facts(document: Document) -> TokenizerFacts:
     )
 
 
-def private_copy(document: Document) -> dict[str, Any]:
-    """Return the private copy: it encodes ordinary text only, byte for byte, without a dummy prefix."""
+def load_backend(document: Document) -> Tokenizer:
+    """Return the library's tokenizer of the private copy. Raises TokenizerError if the library refuses the document."""
+    try:
+        backend = _make_backend(_private_copy(document))
+    except BaseException as error:  # bad documents raise bare Exception; panics are not even an Exception
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            raise
+        reason = " ".join(str(error).split())[:200]
+        raise TokenizerError(f"tokenizer.json cannot be loaded ({reason})", "fetch the model again") from error
+    backend.encode_special_tokens = True
+    return backend
+
+
+def _make_backend(document: Document) -> Tokenizer:
+    """Return the library's tokenizer. A large BPE vocabulary is passed as objects, in half the time of its JSON."""
+    model = document.get("model") or {}
+    merges = model.get("merges")
+    if model.get("type") != "BPE" or not merges or str in set(map(type, merges)):
+        return Tokenizer.from_str(json.dumps(document, ensure_ascii=False))
+    frame = {**document, "model": {**model, "vocab": {}, "merges": [], "unk_token": None}, "added_tokens": []}
+    backend = Tokenizer.from_str(json.dumps(frame, ensure_ascii=False))
+    settings = {name: model[name] for name in _BPE_SETTINGS if model.get(name) is not None}
+    backend.model = models.BPE(vocab=model["vocab"], merges=list(map(tuple, merges)), **settings)
+    flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
+    added = [(token["content"], {name: token[name] for name in flags}) for token in document["added_tokens"]]
+    backend.add_tokens([AddedToken(content, **values) for content, values in added])
+    return backend
+
+
+def read_vocabulary(backend: Tokenizer, document: Document) -> dict[str, int]:
+    """Return the id of each token, added or not. Raises TokenizerError if an id far exceeds the number of tokens."""
+    vocab = (document.get("model") or {}).get("vocab")
+    if isinstance(vocab, Mapping):  # much faster than asking the library
+        names = [token["content"] for token in document.get("added_tokens") or ()]
+        added = {name: backend.token_to_id(name) for name in names}
+        vocab = {**vocab, **{name: number for name, number in added.items() if number is not None}}
+    else:
+        vocab = dict(backend.get_vocab(with_added_tokens=True))
+    last = max(vocab.values(), default=0)
+    if last >= _HOLES * len(vocab) + _SPARE_IDS:
+        what = f"tokenizer.json has {len(vocab)} tokens, and one has the id {last}"
+        raise TokenizerError(what, "fetch the model again")
+    return vocab
+
+
+def find_bos_ids(backend: Tokenizer, document: Document, vocab: Mapping[str, int], config: Document) -> tuple[int, ...]:
+    """Return the ids before a text, as tokenizer_config.json declares them, else as the post-processor adds them."""
+    if "add_bos_token" in config or "add_eos_token" in config:
+        bos_id = vocab.get(token_content(config.get("bos_token")))
+        return (bos_id,) if config.get("add_bos_token") and bos_id is not None else ()
+    if document.get("post_processor") is None:
+        return ()
+    plain: list[int] = backend.encode("x", add_special_tokens=False).ids
+    framed: list[int] = backend.encode("x", add_special_tokens=True).ids
+    starts = (start for start in range(len(framed)) if framed[start : start + len(plain)] == plain)
+    return tuple(framed[: next(starts, 0)])
+
+
+def _private_copy(document: Document) -> dict[str, Any]:
     changed = dict(document)
     changed.update(truncation=None, padding=None)
     changed["normalizer"] = _changed(document.get("normalizer"), _without_invention)
@@ -136,10 +192,8 @@ def _types(document: Document, section: str) -> list[str]:
 def _kind(document: Document, model: Document) -> Kind:
     name = str(model.get("type") or ("BPE" if "merges" in model else "unknown"))
     if model.get("continuing_subword_prefix") or model.get("end_of_word_suffix") or name == "WordPiece":
-        raise TokenizerError(
-            f"the {name} tokenizer marks words instead of keeping spaces, so text does not survive it",
-            "use a model with a byte-level or SentencePiece tokenizer",
-        )
+        what = f"the {name} tokenizer marks words instead of keeping spaces, so text does not survive it"
+        raise TokenizerError(what, "use a model with a byte-level or SentencePiece tokenizer")
     sections = ("normalizer", "pre_tokenizer", "decoder")
     if any("ByteLevel" in _types(document, section) for section in sections) and name in ("BPE", "WordLevel"):
         return "byte-level"
@@ -166,14 +220,12 @@ def _marker(document: Document) -> str:
 def _refuse_lossy_normalizer(document: Document, marker: str) -> None:
     for part in _components(document.get("normalizer")):
         if not _keeps_text(part, marker):
-            raise TokenizerError(
-                f"the tokenizer's normalizer {part['type']} changes text, so code would not survive byte for byte",
-                "use a model whose tokenizer keeps text as it is",
-            )
+            what = f"the tokenizer's normalizer {part['type']} changes text, so code would not survive byte for byte"
+            raise TokenizerError(what, "use a model whose tokenizer keeps text as it is")
 
 
 def _keeps_text(part: Document, marker: str) -> bool:
-    """Return whether a normalizer keeps text: NFC, which the private copy drops, or SentencePiece's space marking."""
+    """Return whether a normalizer keeps text. NFC counts as such, because the private copy drops it."""
     if part["type"] == "Replace":
         return bool(part["pattern"] == {"String": " "} and part["content"] == marker)
     if part["type"] == "Prepend":
@@ -185,7 +237,7 @@ def _dummy_prefix(document: Document) -> DummyPrefix:
     if "Prepend" in _types(document, "normalizer"):
         return "always"
     for part in _components(document.get("pre_tokenizer")):
-        adds = part.get("add_prefix_space", True)  # in Metaspace only of documents older than `prepend_scheme`
+        adds = part.get("add_prefix_space", True)  # documents older than `prepend_scheme` have it in Metaspace too
         scheme = part.get("prepend_scheme") or ("always" if adds else "never")
         if (part["type"] == "Metaspace" and scheme != "never") or (part["type"] == "ByteLevel" and adds):
             return "unless_space"
@@ -193,7 +245,7 @@ def _dummy_prefix(document: Document) -> DummyPrefix:
 
 
 def _changed(part: Document | None, change: Callable[[Document], Document | None]) -> Document | None:
-    """Return a normalizer or pre-tokenizer with its leaves changed, without those for which `change` returns None."""
+    """Return a normalizer or pre-tokenizer with `change` applied to each leaf, which None removes."""
     if part is None:
         return None
     key = next((key for key in _NESTED if key in part), "")
@@ -214,18 +266,18 @@ def _without_prefix_space(part: Document) -> Document:
 
 
 def is_marker(content: str) -> bool:
-    """Return whether a string is spelled like the control tokens of common models."""
+    """Return whether a string looks like a control token of a common model, such as `<|fim_prefix|>`."""
     text = content.strip()
     return text[:1] in _FIRST and _MARKER.fullmatch(text) is not None
 
 
 def is_control(content: str, *, declared: bool) -> bool:
-    """Return whether an added token is a control token rather than text; white space is always text."""
+    """Return whether an added token is a control token, not text; `declared` is its field `special`."""
     return bool(content.strip()) and (declared or is_marker(content))
 
 
 def control_ids(document: Document, vocabulary: Mapping[str, int], config: Document) -> frozenset[int]:
-    """Return the ids that spell no text: control-like tokens, added or not, and the unknown token."""
+    """Return the ids of all control tokens and of the unknown token; none of these ids spells text."""
     added = {token["content"]: bool(token.get("special")) for token in document.get("added_tokens") or ()}
     model = document.get("model") or {}
     firsts = {first for first in {name[:1] for name in vocabulary} if first in _FIRST or first.isspace()}
@@ -248,7 +300,7 @@ def token_content(value: Any) -> str:
 
 
 def declared_eos_ids(generation: Document, model: Document, eos_id: int | None) -> frozenset[int]:
-    """Return the ids that end `generate`: the generation config's, else the model's, else the tokenizer's."""
+    """Return the end-of-text ids that the generation config declares, else the model's config, else `eos_id`."""
     inner = model.get("text_config")
     for source in (generation, model, inner if isinstance(inner, Mapping) else {}):
         value = source.get("eos_token_id")
@@ -261,17 +313,17 @@ def declared_eos_ids(generation: Document, model: Document, eos_id: int | None) 
 
 
 def _learned(model: Document, names: set[str]) -> set[str]:
-    """Return the names that a merge produces from text: words of the corpus, not control tokens."""
+    """Return the names that a merge produces from text; these are words of the corpus, not control tokens."""
     if not names or model.get("ignore_merges"):
         return names
     pairs = model.get("merges") or ()
-    if str in set(map(type, pairs)):  # as older documents write them
+    if str in set(map(type, pairs)):  # in older documents
         pairs = [pair.split(" ", 1) if isinstance(pair, str) else pair for pair in pairs]
     return names.intersection(map("".join, pairs))
 
 
 def try_out(pre_tokenizer: Any) -> None:
-    """Raise TokenizerError if a pre-tokenizer fails on short texts or does not split them in time."""
+    """Raise TokenizerError if a pre-tokenizer crashes on the short texts or takes more than SECONDS for them."""
     if KNOWN.issuperset(_expressions(pre_tokenizer)):
         return
     command = [sys.executable, "-P", "-m", "codespec.text.tokenizer_json"]
@@ -280,19 +332,17 @@ def try_out(pre_tokenizer: Any) -> None:
             command, input=json.dumps(pre_tokenizer).encode(), capture_output=True, timeout=SECONDS, check=False
         )
     except subprocess.TimeoutExpired as error:
-        raise TokenizerError(
-            f"the tokenizer's regular expression does not finish within {SECONDS:.0f} s on a short text",
-            "choose another model",
-        ) from error
+        what = f"the tokenizer's regular expression does not finish within {SECONDS:.0f} s on a short text"
+        raise TokenizerError(what, "choose another model") from error
     if done.returncode:
         raise TokenizerError("the tokenizer's regular expression fails on a short text", "choose another model")
 
 
 def texts(pre_tokenizer: Any) -> Iterator[str]:
-    """Yield runs of one and of two characters, from the usual ones and those that the expressions name."""
+    """Yield repetitions of one or two characters, among them the characters of the expressions."""
     named = "".join(dict.fromkeys(character for expression in _expressions(pre_tokenizer) for character in expression))
-    characters = [*dict.fromkeys(_USUAL + named[:MAX_CHARACTERS])]
-    end = END + named[:MAX_CHARACTERS]  # a match is not attempted if a required character is missing
+    characters = [*dict.fromkeys(_TRIED + named[:MAX_CHARACTERS])]
+    end = END + named[:MAX_CHARACTERS]  # a match is not attempted if the text lacks a required character
     for place, character in enumerate(characters):
         for other in ("", characters[place - 1], "a"):
             yield (character + other) * SHORT + end
@@ -300,7 +350,6 @@ def texts(pre_tokenizer: Any) -> Iterator[str]:
 
 
 def _expressions(part: Any) -> Iterator[str]:
-    """Yield the regular expressions of a pre-tokenizer."""
     if isinstance(part, Mapping):
         pattern = part.get("pattern")
         if isinstance(pattern, Mapping) and isinstance(pattern.get("Regex"), str):
@@ -313,11 +362,9 @@ def _expressions(part: Any) -> Iterator[str]:
 
 
 def main() -> None:
-    """Split all texts with the pre-tokenizer read from stdin."""
+    """Split the short texts with the pre-tokenizer read from stdin."""
     if hasattr(signal, "alarm"):
         signal.alarm(2 * int(SECONDS))  # in case the parent process is gone
-    from tokenizers import Tokenizer
-
     pre_tokenizer = parse_json(sys.stdin.buffer.read())
     model = {"type": "BPE", "vocab": {}, "merges": []}
     tokenizer: Any = Tokenizer.from_str(json.dumps({"version": "1.0", "model": model, "pre_tokenizer": pre_tokenizer}))

@@ -15,8 +15,7 @@ from codespec.backends.torch.model import TorchModel
 from codespec.proposers.draft_model import DraftModel, TextGuess
 from codespec.sequence import Cap, Sequence
 from codespec.text.align import complete_utf8_length
-from codespec.text.speller import byte_level_alphabet
-from codespec.text.tokenizer import TextTokenizer
+from codespec.text.tokenizer import TextTokenizer, byte_level_alphabet
 from tests.kin import cousin, sibling
 from tests.pairs import build, model, network_for, prompts, run, texts, total, varied_requests, wrapped
 from tests.toy_tokenizers import toy_backend, toy_tokenizer

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 
 from codespec.errors import TokenizerError
-from codespec.text.speller import byte_level_alphabet
-from codespec.text.tokenizer import MAX_REMEMBERED, TextTokenizer
+from codespec.text.tokenizer import MAX_REMEMBERED, TextTokenizer, byte_level_alphabet
 from tests.text.strategies import code_text, loose_bytes
 from tests.toy_tokenizers import KINDS, MARKERS, REFUSED, held_out_texts, toy_backend, toy_tokenizer
 
@@ -234,7 +233,7 @@ def test_long_texts_are_remembered_and_given_out_as_copies() -> None:
     tokenizer = TextTokenizer.from_backend(toy_backend("gpt2"))
     text = "def f(x):\n    return x + 1\n" * 40
     first = tokenizer.encode_inside(text)
-    tokenizer._speller = None  # type: ignore[assignment]  # whoever asks it again, fails
+    tokenizer._backend = None  # encoding fails from here on
     second = tokenizer.encode_inside(text)
     assert second == first
     second.append(0)
