@@ -102,7 +102,7 @@ def test_places_of_the_removed_word_are_asked_if_nothing_changes_here() -> None:
         ([hunk(0, -5, 4, "x\n"), done(0, -5, 11)], "adds lines above"),
         ([hunk(0, 4, 4, "above the cursor\n"), done(0, 3, 11)], "adds lines above"),
         ([hunk(0, 6, 6, "\n\n"), done(0, 3, 11)], "blank lines"),
-        ([hunk(0, 5, 6, ""), done(0, 3, 11)], "takes back"),
+        ([hunk(0, 5, 6, ""), done(0, 3, 11)], "reverts a recent"),
         ([hunk(0, 6, 7, "<|cursor|>line_5\n"), done(0, 3, 11)], "marks"),
         ([hunk(0, 6, 7, "token = 'ghp_" + "a" * 36 + "'\n"), done(0, 3, 11)], "secret"),
         ([hunk(0, 6, 7, "x = 1\n"), done(0, 3, 11, "The answer was cut at max_tokens before it ended.")], "cut"),
