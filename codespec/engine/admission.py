@@ -20,12 +20,12 @@ RESERVED = 128  # minimum of tokens that an editor prompt leaves free
 
 
 class Admission:
-    """Admit the requests of one engine.
+    """Creates the sequences of one engine's requests.
 
     `context` is the limit in target tokens for prompt and completion together. `budget` limits an editor prompt (0: all
     that the completion leaves), because a new document is prefilled while the user waits. The budget is the same for
     all prompts of a document, since a change would move its windows. Raw prompts are not limited by it. With `reading`,
-    the machine's reading speed, a request can give less time than the budget was made for.
+    the machine's prefill speed, a request's `first_answer_ms` can lower the limit.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Admission:
         self._layouts = Layouts()
 
     def admit(self, request: CompletionRequest) -> list[Sequence]:
-        """Return one sequence per choice; they share the first one's prefill.
+        """Return one sequence per choice; all share the prefill of the first.
 
         Raises RequestError with the name of the invalid field.
         """

@@ -42,7 +42,7 @@ def commit(
 
 
 def commit_text(sequence: Sequence, text: bytes) -> None:
-    """Append a piece of text from a server that keeps its tokens to itself, and that counts them for `max_tokens`."""
+    """Append a piece of text from a server that reports no token ids and enforces `max_tokens` itself."""
     begin = len(sequence.generated)
     sequence.finish_reason = "stop" if _append(sequence, UNKNOWN, text) == "stop" else None
     sequence.stats.count_round("", 0, 0)
@@ -53,7 +53,7 @@ def commit_text(sequence: Sequence, text: bytes) -> None:
 
 
 def end_text(sequence: Sequence) -> None:
-    """Note that the server has ended the text."""
+    """Mark the text as ended by the server."""
     sequence.finish_reason = _end_here(sequence, len(sequence.generated))
 
 

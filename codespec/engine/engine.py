@@ -41,11 +41,11 @@ Tell = Callable[[str], None]
 
 
 class Engine:
-    """Completes requests with a target model; faster, using the drafts of `proposers`, which are asked in order.
+    """Completes requests with a target model, sped up by the drafts of `proposers`, which are asked in order.
 
-    At most `max_batch` sequences take part in a step; the others wait in `queue`. The target's cache has `slots` slots.
-    0 means `max_batch`; more slots keep recent completions cached. The prompts of a step share `prefill_chunk` rows.
-    `caps` limit drafts over any policy, by `class` or `language.class`; the language's cap takes precedence.
+    At most `max_batch` sequences take part in a step; the others wait in `queue`. The target's cache has `slots`
+    slots (0: `max_batch`); further slots keep recent completions cached. The prompts of a step share `prefill_chunk`
+    rows. `caps` limit the drafts of any policy, by `class` or `language.class`; the language's cap takes precedence.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class Engine:
         return job.sequences
 
     def start(self, job: Job) -> None:
-        """Give a waiting job its sequences. Raises RequestError if its request is invalid."""
+        """Create the sequences of a waiting job. Raises RequestError if its request is invalid."""
         began = time.perf_counter()
         sequences = self._admission.admit(job.request)
         for sequence in sequences:
@@ -265,7 +265,7 @@ class Engine:
     def _plan(self, sequences: list[Sequence]) -> DraftPlan:
         """Return the policy's plan, limited to the user's caps and what the requests need besides their bonus tokens.
 
-        A limit is 0 during prefill and below the warm-up context.
+        A limit is 0 during prefill and for texts of fewer than `warmup` tokens.
         """
         for sequence in sequences:
             decides = sequence.feed == sequence.num_pending and len(sequence.ids) >= self.warmup
@@ -280,7 +280,7 @@ class Engine:
         return replace(plan, caps=caps)
 
     def _cap(self, sequence: Sequence) -> int:
-        """Return the user's cap where the sequence is."""
+        """Return the user's cap for the sequence's syntactic context."""
         sequence.follow_syntax()
         context, language = sequence.outlook.context, sequence.outlook.language
         return self.caps.get(f"{language}.{context}", self.caps.get(context, sequence.room))
@@ -300,7 +300,7 @@ class Engine:
     def _read_ahead(self) -> None:
         """Prefill the proposers for warm-ups that the target has finished, one chunk per step.
 
-        The warm-up ends when all have finished.
+        A warm-up ends when all proposers have finished.
         """
         for sequence in [s for s in self._batch.running if s.only_reads and not s.num_wanted]:
             if not (self._speculates(sequence) and any([each.commit(sequence) for each in self.proposers])):

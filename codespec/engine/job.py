@@ -97,13 +97,13 @@ class RequestHandle:
 
     @property
     def waits(self) -> bool:
-        """Whether the engine has not started on it."""
+        """Whether the engine has not started this request."""
         return not self.over and self.first_text is None and not (self.job and self.job.sequences)
 
     def supersedes(self, older: RequestHandle) -> bool:
-        """Return whether it supersedes an older request for its document.
+        """Return whether this request replaces an older one for the same document.
 
-        A warm-up supersedes no request for text. Edits and completions of a document do not supersede each other.
+        A warm-up replaces no request for text. Edits and completions of a document do not replace each other.
         """
         if not self.owner.document or self.owner != older.owner or self.batch is older.batch:
             return False
@@ -186,7 +186,7 @@ class Job:
 
     @property
     def answered(self) -> bool:
-        """Whether the text has rewritten its window."""
+        """Whether the text contains the whole rewritten window."""
         return self.answer is not None and self.answer.is_over
 
     @property
@@ -198,7 +198,7 @@ class Job:
 
     @property
     def runnable(self) -> list[int]:
-        """The choices that can run in the next round; only the first one until it has prefilled the shared prompt."""
+        """Numbers of the choices that can run in the next round; only the first until the prompt is prefilled."""
         if not self.sequences or not (self.sequences[0].num_generated or self.sequences[0].finish_reason):
             return [0]
         return [number for number, sequence in enumerate(self.sequences) if not sequence.finish_reason]
@@ -244,7 +244,7 @@ class Job:
         return fresh
 
     def is_overdue(self, now: float) -> bool:
-        """Return whether one of its time limits has passed."""
+        """Return whether one of the request's time limits has passed."""
         if self.deadline is not None and now >= self.deadline:
             return True
         limit = self.request.after_first_ms
@@ -279,10 +279,10 @@ def join(handle: RequestHandle, jobs: Iterable[Job]) -> Job:
 
 
 def answers(prefetched: CompletionRequest, request: CompletionRequest) -> bool:
-    """Return whether a prefetched request, which has no time limit, answers this one.
+    """Return whether a prefetched request, which has no time limit, has the same text as this one.
 
-    They must be equal except for that limit, the client's prediction, and the start of the prefix if the client sends
-    only the last part of a long one.
+    The two must be equal except for that limit, the client's prediction, and the start of the prefix if the client
+    sends only the last part of a long one.
     """
     moved = request.prefix_offset - prefetched.prefix_offset
     if request.after_first_ms is not None or moved < 0 or prefetched.prefix[moved:] != request.prefix:
@@ -292,7 +292,7 @@ def answers(prefetched: CompletionRequest, request: CompletionRequest) -> bool:
 
 
 def follow_up(request: CompletionRequest, messages: Collection[Message]) -> CompletionRequest | None:
-    """Return the request that the editor will send if this text, if any, is accepted; None for several choices."""
+    """Return the editor's next request if the user accepts this text; None for several choices or no text."""
     if not request.document or request.n != 1:
         return None
     reasons = [message.completion.finish_reason for message in messages if isinstance(message, DoneEvent)]

@@ -15,8 +15,8 @@ a request starve:
 Prefetches run only if there is no other work. The prompts of a round share its rows by the same rule: the
 shortest first, a quarter for the oldest, and each client an equal part of the rest for its shortest.
 
-Other threads only `put` functions, which the engine's thread takes between two rounds; nothing else of a queue is
-theirs. Times are seconds of `time.perf_counter`.
+Other threads only `put` functions, which the engine's thread calls between two rounds.
+Times are seconds of `time.perf_counter`.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Queue:
         self._arrival = threading.Condition()
 
     def put(self, function: Put) -> None:
-        """Let the engine's thread call a function; from any thread. Raise ServeError if the queue is closed."""
+        """Have the engine's thread call a function. Thread-safe. Raises ServeError if the queue is closed."""
         with self._arrival:
             if self._closed:
                 raise ServeError(Fault("", "The engine has stopped", "restart the daemon"))
@@ -112,7 +112,7 @@ class Queue:
             self._arrival.notify()
 
     def wait(self, seconds: float | None) -> bool:
-        """Wait until something was put, at most `seconds` (None: no limit). Return whether it was."""
+        """Wait at most `seconds` (None: no limit) for a function to be put. Return whether there is one."""
         with self._arrival:
             return self._arrival.wait_for(lambda: bool(self._put), seconds)
 
@@ -123,7 +123,7 @@ class Queue:
             self._put.popleft()
 
     def close(self, error: CodespecError) -> None:
-        """End all requests and functions with an error, and refuse new ones. The engine, perhaps broken, isn't used."""
+        """End all requests and functions with an error, without the engine, which may be broken. Refuse new ones."""
         with self._arrival:
             self._closed = True
         while self._put:
@@ -202,7 +202,7 @@ class Queue:
         self.end(job)
 
     def end(self, job: Job, reason: FinishReason = "cancelled") -> None:
-        """End a request, waiting, running or finished, and remove it."""
+        """End a request in any state and remove it."""
         self.stop(job, reason)
         if job in self.jobs:
             self.jobs.remove(job)
@@ -217,7 +217,7 @@ class Queue:
                 self.stop(job, "deadline")
 
     def restart(self, job: Job) -> None:
-        """Cancel a running request and let it wait again, to run alone."""
+        """Cancel a running request and queue it again, to run alone."""
         self.stop(job, "cancelled")
         job.restart()
 
@@ -286,7 +286,7 @@ def effective_priority(job: Job) -> Priority:
 
 
 def share_rows(sequences: collections.abc.Sequence[Sequence], rows: int) -> None:
-    """Set `feed`, the pending ids that each sequence of a round processes. `sequences` are in order of arrival.
+    """Set `feed`, the number of pending ids to process in this round, of `sequences`, which are in order of arrival.
 
     A decoding sequence feeds all its pending ids. Prompts share `rows`, so that a long prompt delays other streams by
     at most that many: a quarter goes to the oldest, then an equal part to the shortest of each client, then the rest to
