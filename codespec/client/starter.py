@@ -140,6 +140,7 @@ class Starter:
         await self._count_start()
         process = self._process = self._spawn()
         _started.append(process)
+        self._watch(process)
         with contextlib.suppress(OSError):  # the only consequence: other editors can't restart this daemon
             self._file("pid").write_text(str(process.pid))
         while not self._answers(await self._client.health()):
@@ -147,25 +148,29 @@ class Starter:
                 raise DaemonError(self._died("The daemon ended at once", process.returncode), again=1.0)
             self._check_time(end)
             await asyncio.sleep(POLL_EVERY)
-        self._watch(process)
 
     def _watch(self, process: subprocess.Popen[bytes]) -> None:
-        """Replace the process as soon as a signal kills it, which saves the next request the start.
-
-        A process that exits by itself was stopped, or would exit again, so it is not replaced before the next request.
-        """
+        """Call `_replace` once the process has ended."""
         loop = asyncio.get_running_loop()
-
-        def ended() -> None:
-            if self.replaces and process is self._process and process.returncode < 0:
-                self._begin()
 
         def wait() -> None:
             process.wait()
             with contextlib.suppress(RuntimeError):  # the event loop is closed, so no replacement is needed
-                loop.call_soon_threadsafe(ended)
+                loop.call_soon_threadsafe(self._replace, process)
 
         threading.Thread(target=wait, daemon=True).start()
+
+    def _replace(self, process: subprocess.Popen[bytes]) -> None:
+        """Replace a daemon that a signal killed, which saves the next request the start.
+
+        A process that exits by itself was stopped, or would exit again, so it is not replaced before the next request.
+        """
+        if not (self.replaces and process is self._process and process.returncode < 0):
+            return
+        if self._ensuring is None or self._ensuring.done():
+            self._begin()
+        else:  # which may rely on an answer that the process sent before it was killed
+            self._ensuring.add_done_callback(lambda _: self._replace(process))
 
     def _check_time(self, end: float) -> None:
         if monotonic() > end:
