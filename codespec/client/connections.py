@@ -1,9 +1,9 @@
-"""HTTP/1.1 connections to the user's own daemon. Nothing is sent to a peer before it has proven to be that daemon.
+"""HTTP/1.1 connections to the user's own daemon. No request is sent before the peer has proved to be that daemon.
 
-A socket in the user's state folder is verified by its owner. Each connection to a port begins with a challenge that
-only the user's daemon can answer, because a later connection may reach another process.
+A Unix socket in the user's state folder is trusted if this user owns it. Every connection to a TCP port begins with a
+challenge that only the user's daemon can answer, because another process may have taken the port since the last one.
 
-All data from a peer is bounded. Redirects, proxies and compression are not supported.
+The client limits the size of all data from a peer. It does not support redirects, proxies or compression.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ BLOCK = 1 << 16  # bytes read at a time
 
 
 class ProvenConnections:
-    """The connections to the daemon at one address.
+    """A pool of connections to the daemon at one URL. Raises ValueError if the URL's scheme is not http.
 
-    `seconds` limits the time to connect, and the time of a proof. `patience` limits the wait for the next bytes of a
-    reply (None: no limit), and `most` the number of concurrent requests. With `by_socket`, a daemon on this machine is
-    reached by its socket if it has one. `fix` ends the message about a refused peer. Raises ValueError for a URL that
-    is not http.
+    `seconds` limits the time to connect and the time to check a proof. `patience` limits the wait for the next bytes of
+    a reply (None: no limit). `most` is the maximum number of concurrent requests. If `by_socket` is true, the client
+    uses the Unix socket of a daemon on this machine, if there is one. `fix` is the fix in the error about a refused
+    peer.
     """
 
     def __init__(
@@ -75,11 +75,9 @@ class ProvenConnections:
     async def request(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, session: str = ""
     ) -> AsyncIterator[HttpReply]:
-        """Send a request to the daemon and yield the reply. Leaving before its end closes the connection.
+        """Send a request and yield the reply. Exiting the context before the reply's end closes the connection.
 
-        `session` is the request's x-session-id ("": none).
-
-        Raises DaemonError (Absent, Unproven), OSError or NotHttp.
+        `session` is the value of the x-session-id header ("": no header). Raises DaemonError, OSError or NotHttp.
         """
         data = None if body is None else json.dumps(body).encode()
         headers = {**self._headers, SESSION_HEADER: session} if session else self._headers
@@ -103,7 +101,7 @@ class ProvenConnections:
             self._free.pop().close()
 
     async def _exchange(self, method: str, path: str, data: bytes | None, headers: Mapping[str, str]) -> HttpReply:
-        """Send a request. If the daemon has just closed the idle connection, try another one."""
+        """Send a request. If the daemon has closed an idle connection in the meantime, use another connection."""
         while True:
             connection = self._take()
             reused = connection is not None
@@ -125,7 +123,6 @@ class ProvenConnections:
         return None
 
     async def _open(self) -> HttpConnection:
-        """Open a connection to the user's own daemon."""
         own = await self._open_socket()
         if own is not None:
             return own
@@ -146,7 +143,7 @@ class ProvenConnections:
         return connection
 
     async def _open_socket(self) -> HttpConnection | None:
-        """Connect to the daemon's socket. Return None if there is no socket, or if it may belong to another user."""
+        """Connect to the daemon's Unix socket. Return None if there is none, or if it may belong to another user."""
         if self._socket is None:
             return None
         try:
@@ -171,19 +168,19 @@ class ProvenConnections:
         if not proof.is_proven(answer, keys, nonce, connection.writer.get_extra_info("peername")):
             raise Unproven(
                 f"The program at {self.url} can't prove that it is your daemon, so it gets no text",
-                "restart it if it is yours (on another machine it needs its token here and an address of its own), or "
-                f"{self.fix}",
+                "restart it if it is yours (a daemon elsewhere needs its token here and an address of its own), "
+                f"or {self.fix}",
                 locked=not self._token and answer.get("by_token") is not None,
             )
 
 
 def is_ours(connection: socket.socket) -> bool:
-    """Return whether this user's process listens at a Unix socket's other end, as far as the system tells."""
+    """Return whether the peer of a Unix socket is a process of this user, or of a user that the system hides."""
     return peer_user(connection) in (None, os.geteuid())
 
 
 def peer_user(connection: socket.socket) -> int | None:
-    """Return the user at the other end of a Unix socket, or None if the system does not report it."""
+    """Return the user id of a Unix socket's peer, or None if the system does not report the id."""
     option = getattr(socket, "SO_PEERCRED", None)
     if option is None:
         return None
@@ -192,11 +189,14 @@ def peer_user(connection: socket.socket) -> int | None:
 
 
 class NotHttp(Exception):
-    """Raised if a peer's bytes are not HTTP, or exceed a limit."""
+    """Raised if a reply is not valid HTTP or exceeds a size limit."""
 
 
 class HttpConnection:
-    """A connection for one request at a time. `patience`: seconds until the next bytes of a reply (None: no limit)."""
+    """A connection that carries one request at a time.
+
+    `patience` limits the wait for the next bytes of a reply, in seconds (None: no limit).
+    """
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, patience: float | None
@@ -213,12 +213,12 @@ class HttpConnection:
         return self._http.our_state is h11.IDLE and not self.writer.is_closing() and not self._reader.at_eof()
 
     def close(self) -> None:
-        self.writer.transport.abort()  # at once, which stops the daemon's work on an unfinished reply
+        self.writer.transport.abort()  # a graceful close would let the daemon finish an unwanted reply
 
     async def request(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> HttpReply:
         """Send a request and return the reply once its headers have arrived. Raises OSError or NotHttp.
 
-        The body is not flushed first, because a daemon may refuse a request before it has read all of it.
+        The method does not wait until the body is sent, because a daemon may refuse a request without reading it all.
         """
         sized = {} if body is None else {"Content-Type": "application/json", "Content-Length": str(len(body))}
         fields = [*{"Host": self._host, **headers, **sized}.items()]
@@ -237,12 +237,12 @@ class HttpConnection:
                 self._http.receive_data(data)
                 if self._http.their_state is h11.SEND_RESPONSE:
                     begun = self._http.trailing_data[0][:7]
-                    if not b"HTTP/1.".startswith(begun):  # then the blank line that h11 awaits may never come
-                        raise NotHttp("its reply is not HTTP/1")
+                    if not b"HTTP/1.".startswith(begun):  # h11 would wait for a blank line that may never come
+                        raise NotHttp("the reply is not HTTP/1")
         except h11.RemoteProtocolError as error:
             if data == b"":
-                raise ConnectionResetError("it closed the connection too early") from error
-            raise NotHttp(f"its reply is not valid HTTP: {str(error)[:80]}") from error
+                raise ConnectionResetError("the reply ended too early") from error
+            raise NotHttp(f"the reply is not valid HTTP: {str(error)[:80]}") from error
         if self._http.our_state is self._http.their_state is h11.DONE:
             self._http.start_next_cycle()
         return event
@@ -250,7 +250,7 @@ class HttpConnection:
 
 @dataclass(slots=True)
 class HttpReply:
-    """A reply with an unread body. Header names are in lower case."""
+    """A reply whose body has not been read. Header names are in lower case."""
 
     connection: HttpConnection
     status: int
@@ -261,7 +261,7 @@ class HttpReply:
             yield bytes(event.data)
 
     async def json_object(self, most: int = MAX_BODY) -> dict[str, Any]:
-        """Return the body as a JSON object, or {} if it is not one or is longer than `most` bytes."""
+        """Return the body as a JSON object, or {} if the body is another value or is longer than `most` bytes."""
         data = bytearray()
         async for piece in self.pieces():
             data += piece
@@ -271,7 +271,7 @@ class HttpReply:
 
 
 class EventReader:
-    """Splits a body into server-sent events, as the HTML standard defines them. `most` limits the bytes of an event."""
+    """A parser of server-sent events, as the HTML standard defines them. `most` limits an event's size in bytes."""
 
     def __init__(self, most: int = MAX_BODY) -> None:
         self._most = most
@@ -286,7 +286,7 @@ class EventReader:
         return bool(self._held or self._data)
 
     def feed(self, piece: bytes) -> list[tuple[str, bytes]]:
-        """Return the name and the data of each event that the piece completes. Raises NotHttp.
+        """Return the name and the data of each event that the piece completes. Raises NotHttp if an event is too long.
 
         Events without data, which proxies send to keep a connection open, are dropped.
         """
@@ -296,11 +296,10 @@ class EventReader:
             *lines, self._held = self._held.split(b"\n")
             events = [event for line in lines if (event := self._read(bytes(line.removesuffix(b"\r"))))]
         if len(self._held) + sum(map(len, self._data)) > self._most:
-            raise NotHttp("an event of its reply is too long")
+            raise NotHttp("an event of the reply is too long")
         return events
 
     def _read(self, line: bytes) -> tuple[str, bytes] | None:
-        """Return the event that a line completes, or None."""
         if self._begins:
             self._begins, line = False, line.removeprefix(codecs.BOM_UTF8)
         field, _, value = line.partition(b":")
@@ -317,7 +316,7 @@ class EventReader:
 
 
 def as_object(data: bytes | bytearray) -> dict[str, Any]:
-    """Return a JSON object, or {} if the data is anything else."""
+    """Parse JSON. Return {} if the data is invalid or its value is not an object."""
     try:
         value = parse_json(data)
     except ValueError:

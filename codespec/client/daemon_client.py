@@ -1,7 +1,4 @@
-"""The client of a daemon: completions, lookup files, health checks, and which program listens at an address.
-
-It does not start a daemon.
-"""
+"""The daemon's HTTP client: completions, edits, lookup files, health checks and identification of the peer."""
 
 from __future__ import annotations
 
@@ -29,13 +26,14 @@ Who = Literal["nobody", "daemon", "locked", "stranger", "silent"]
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The daemon's state and report.
+    """The result of a health check.
 
-    The state is `ready`, `starting`, `silent` (it listens but does not answer in time), `absent` (nothing listens), or
-    `foreign` (not the user's own daemon, or one that can't serve). A ready daemon reports its version, the names of the
-    models, the setting `model`, a better model to `offer`, all `names` of its model, a `warning` about files that it
-    can't write, and whether it is `idle`: its models are freed until the next request. For a foreign one, `fault` is
-    the reason, if known.
+    A `silent` daemon listens but does not answer in time. `absent` means that nothing listens. A `foreign` program is
+    not the user's daemon, or is a daemon that can't serve; `fault` is the reason, if known.
+
+    The fields from `version` on describe a ready daemon. `model` is the setting of that name, and `names` are all names
+    of the model. `offer` is a better model for this machine. `warning` is about files that the daemon can't write. An
+    `idle` daemon has freed its models until the next request.
     """
 
     state: Literal["ready", "starting", "silent", "absent", "foreign"]
@@ -55,9 +53,9 @@ class Health:
 class Found:
     """The program that listens at an address.
 
-    `who` is `nobody`, the user's `daemon`, a daemon with a different token (`locked`), an HTTP server that can't prove
-    its identity (`stranger`), or a program that does not speak HTTP (`silent`). `stats` is a daemon's stats reply, and
-    `daemon` the part of it with the version, state, model and mode.
+    `who` is `daemon` for the user's daemon, `locked` for a daemon with a different token, `stranger` for an HTTP server
+    that can't prove its identity, `silent` for a program that does not speak HTTP, and `nobody` if nothing listens.
+    `stats` is a daemon's reply to a stats request. `daemon` is its part with the version, state, model and mode.
     """
 
     who: Who
@@ -71,11 +69,14 @@ class DaemonClient:
         self._connections = connections
 
     def events(self, body: Mapping[str, Any], session: str = "") -> AsyncGenerator[RawEvent, None]:
-        """Yield a completion's events as (name, value). Leaving early stops the daemon's work. Raises DaemonError."""
+        """Yield a completion's events as (name, value). Closing the generator early stops the daemon's work.
+
+        Raises DaemonError.
+        """
         return self._stream(COMPLETE, body, session)
 
     def edits(self, body: EditBody, session: str = "") -> AsyncGenerator[RawEvent, None]:
-        """Yield each place's `edit`s and its `done` likewise. Raises DaemonError."""
+        """Yield an edit request's events as (name, value): `edit` and `done`. Raises DaemonError."""
         return self._stream(EDIT, body, session)
 
     async def _stream(self, path: str, body: Mapping[str, Any], session: str) -> AsyncGenerator[RawEvent, None]:
@@ -98,7 +99,7 @@ class DaemonClient:
             return await reply.json_object()
 
     async def health(self) -> Health:
-        """Check the daemon's health. Never raises DaemonError."""
+        """Check the daemon's health. Errors are reported in the result, not raised."""
         try:
             async with asyncio.timeout(HEALTH_SECONDS):
                 status, report = await self._look("/health")
@@ -109,11 +110,11 @@ class DaemonClient:
         except (DaemonError, ConfigError) as error:
             return Health("foreign", str(error), fault=error.fault)
         except NotHttp as error:
-            return Health("foreign", f"no answer, since {error}")
+            return Health("foreign", f"no answer, because {error}")
         return read_health(status, report)
 
     async def look(self) -> Found:
-        """Identify the program at the address. Raises ConfigError if a proof can't be checked."""
+        """Identify the program at the address. Raises ConfigError if this client's secret can't be read."""
         try:
             status, report = await self._look(STATS)
         except Absent:
@@ -147,7 +148,7 @@ class DaemonClient:
     async def _accepted(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, session: str = ""
     ) -> AsyncIterator[HttpReply]:
-        """Send a request and yield the reply, whose status is 200. Raises DaemonError."""
+        """Send a request and yield its reply. Raises DaemonError if the status is not 200."""
         try:
             async with self._connections.request(method, path, body, session) as reply:
                 if reply.status != 200:
@@ -156,14 +157,14 @@ class DaemonClient:
         except ConfigError as error:
             raise DaemonError(error.fault) from error
         except OSError as error:
-            raise Absent(f"The daemon broke off ({type(error).__name__})", "see its log") from error
+            raise Absent(f"The daemon broke off the connection ({type(error).__name__})", "see its log") from error
         except NotHttp as error:
             what = f"The program at {self.url} is not a codespec daemon ({error})"
             raise DaemonError(what, self._connections.fix) from error
 
 
 def completion_body(request: CompletionRequest) -> CompletionBody:
-    """Return the body for a request, with the text around the cursor cut to what a daemon accepts."""
+    """Build the JSON body of a request. Cuts the text around the cursor to the size that a daemon accepts."""
     body: CompletionBody = {
         "prefix": request.prefix[-MAX_SIDE:],
         "suffix": request.suffix[:MAX_SIDE],

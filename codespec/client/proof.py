@@ -1,15 +1,15 @@
-"""Let a daemon prove that it belongs to the user before a client sends it anything.
+"""A daemon's proof that it belongs to the user, which a client requires before it sends any text.
 
-The client sends a challenge of 32 random bytes. Only a daemon with the user's secret, or the token, can answer it.
+The client sends a challenge of 32 random bytes. Only a daemon with the user's secret, or with the token, can answer the
+challenge. The daemon answers any client, because the secret is random and each guess at a token costs a scrypt hash.
 
 A proof is bound to the address that the client connected to. An impostor that relays the challenge to the real daemon
-gets a proof for that daemon's address, which fails at the impostor's own. As a consequence, a daemon at a translated
-address (a container's published port, a tunnel to another port) can't prove itself. The daemon answers any client: the
-secret is random, and each guess at a token costs one scrypt computation.
+gets a proof for the daemon's address, which the client rejects. Therefore a daemon can't prove itself through a
+translated address, such as a container's published port or a tunnel to another port.
 
-A client with a key of the keys file sends an id, derived from the key's hash, with the challenge. The daemon has only
-the hash and answers under a secret derived from it. A reader of the keys file could therefore pose as the daemon to
-that client, but could not use the key. The id identifies the client to the daemon and reveals nothing about the key.
+A client with a key from the keys file also sends an id that is derived from the key's hash and does not reveal the key.
+The daemon has only the hash, and answers with an HMAC under a secret derived from the hash. Somebody who can read the
+keys file could therefore pose as the daemon to that client, but could not use the key.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PATH = "/v1/codespec/proof"
 NONCE_BYTES = 32
 MAX_REPLY = 1024  # bytes
 KEY_ID = 32  # hexadecimal digits
-KEY_PREFIX = "csk-"  # begins every key of a keys file, which distinguishes it from other tokens
+KEY_PREFIX = "csk-"  # distinguishes a key of the keys file from other tokens
 _LABEL = b"codespec daemon's proof 1"
 
 
@@ -41,7 +41,7 @@ class Keys:
 
 
 def own_keys(token: str) -> Keys:
-    """Return the keys for the user's secret and a token ("": none). Raises ConfigError if the secret can't be used."""
+    """Return the HMAC keys of the user's secret and of a token ("": none). Raises ConfigError like `read_secret`."""
     return Keys(read_secret(), stretched(token), from_key_hash(hash_of_key(token)) if is_key(token) else None)
 
 
@@ -50,23 +50,23 @@ def is_key(token: str) -> bool:
 
 
 def hash_of_key(key: str) -> str:
-    """Return the SHA-256 of a key in hexadecimal digits, as the keys file holds it."""
+    """Return the SHA-256 of a key in hexadecimal digits, the form in which the keys file stores a key."""
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def from_key_hash(key_hash: str) -> bytes:
-    """Derive the HMAC key of a client's proof from its key's hash. No scrypt: a key is 256 random bits."""
+    """Derive an HMAC key from the hash of a client's key. Scrypt is not needed, because a key is 256 random bits."""
     return hmac.digest(bytes.fromhex(key_hash), _LABEL + b" key", "sha256")
 
 
 def key_id(key_hash: str) -> str:
-    """Derive the id that a client sends with its challenge from its key's hash."""
+    """Derive the id that a client sends with a challenge from the hash of the client's key."""
     return hmac.digest(bytes.fromhex(key_hash), _LABEL + b" id", "sha256").hex()[:KEY_ID]
 
 
 @lru_cache(maxsize=4)
 def stretched(token: str) -> bytes | None:
-    """Derive a key from a token with scrypt, which makes guessing slow. Return None without a token."""
+    """Derive an HMAC key from a token with scrypt, which slows down guessing. Return None for an empty token."""
     return hashlib.scrypt(token.encode(), salt=_LABEL, n=1 << 14, r=8, p=1, dklen=32) if token else None
 
 
@@ -75,12 +75,12 @@ def new_nonce() -> bytes:
 
 
 def challenge(nonce: bytes, token: str) -> dict[str, str]:
-    """Return the body of a request for a proof, by a client with this token ("": none)."""
+    """Build the body of a request for a proof, sent by a client with this token ("": none)."""
     return {"nonce": nonce.hex()} | ({"key": key_id(hash_of_key(token))} if is_key(token) else {})
 
 
 def answer(keys: Keys, nonce: bytes, at: str) -> dict[str, str | None]:
-    """Return the daemon's answer to a challenge received at its address `at`."""
+    """Compute the daemon's answer to a challenge that it received at its address `at`."""
     message = b"\0".join((_LABEL, at.encode("utf-8", "replace"), nonce))
     named = {"by_secret": keys.secret, "by_token": keys.token, "by_key": keys.key}
     proofs = {name: None if key is None else hmac.digest(key, message, "sha256").hex() for name, key in named.items()}
@@ -88,7 +88,7 @@ def answer(keys: Keys, nonce: bytes, at: str) -> dict[str, str | None]:
 
 
 def is_proven(reply: Mapping[str, Any], keys: Keys, nonce: bytes, peer: object) -> bool:
-    """Return whether an answer proves that `peer`, a socket's address, is the user's own daemon."""
+    """Return whether a reply proves that the peer, given by its socket address, is the user's own daemon."""
     at = address_of(peer)
     expected = [(reply.get(name), proof) for name, proof in answer(keys, nonce, at).items() if name != "at"]
     return bool(at) and any(
@@ -100,7 +100,7 @@ def is_proven(reply: Mapping[str, Any], keys: Keys, nonce: bytes, peer: object) 
 
 
 def address_of(name: object) -> str:
-    """Format an IP address and port identically at both ends. Return "" for a Unix socket."""
+    """Format a socket address as "IP:port", identically on client and daemon. Return "" for a Unix socket."""
     if not isinstance(name, tuple):
         return ""
     address = ipaddress.ip_address(name[0].partition("%")[0])  # the zone id differs between the two ends

@@ -1,11 +1,10 @@
 """Start, watch and restart the daemon process that all editors of a user share.
 
-A lock file in the user's state folder ensures that only one language server starts it. Each start begins an empty log
-and keeps the previous one beside it. The daemon outlives this language server because other editors may use it.
+A lock file in the user's state folder ensures that only one language server starts a daemon. Each start opens an empty
+log and keeps the previous log beside it. The daemon outlives this language server because other editors may use it.
 
-The daemon runs in its own folder, which has no untrusted files. So relative paths in its command line and environment
-are made absolute, based on this process's working folder. The file system is not checked: `owner/model` stays a model
-name even if a folder with that path exists.
+The daemon's working folder is the state folder, which has no untrusted files. So relative paths in the daemon's command
+line and environment are made absolute first. `owner/model` stays a model name even if a folder with that path exists.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import monotonic
 from typing import IO
@@ -33,24 +32,24 @@ from codespec.user_folders import state_folder
 LOG_KB = 1000
 FILES = ("config", "token-file", "upstream-token-file", "socket", "keys", "metrics-token-file")
 MODELS = ("target", "drafter")
-FOLDERS = ("XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "HF_HOME")  # variables that the daemon reads
+FOLDERS = ("XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "HF_HOME")  # environment variables
 NO_FILES = ("", "auto", "none")
 MAX_LOG_BYTES = 16 * LOG_KB * 1000  # no larger log is read
 MAX_STARTS = 3
 WITHIN = 600.0  # seconds in which MAX_STARTS are allowed
 POLL_EVERY = 0.2
-LISTEN_SECONDS = 60.0  # for a daemon to listen, which it does before it loads its models
-END_SECONDS = 40.0  # for a daemon to end, after its open requests
-EXIT_SECONDS = 2.0  # for an exiting process to release its memory
+LISTEN_SECONDS = 60.0  # until a new daemon listens, before it loads its models
+END_SECONDS = 40.0  # until a daemon has finished its open requests and ended
+EXIT_SECONDS = 2.0  # until an exiting process has released its memory
 _KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # on Windows, SIGTERM kills
-# Kept for the life of this process: a daemon may outlive the Starter that started it.
+# A daemon may outlive its Starter. Only a process whose `Popen` object is kept can be reaped after it has ended.
 _started: list[subprocess.Popen[bytes]] = []
 
 
 class Starter:
-    """Starts a daemon if none answers. `command` starts it (None: never start one).
+    """Starts a daemon if no daemon answers. `command` is the daemon's command line (None: never start one).
 
-    While `replaces` is true, a daemon that this object started is replaced as soon as a signal kills it.
+    While `replaces` is true, the object starts a new daemon as soon as a signal kills a daemon that it started.
     """
 
     def __init__(self, client: DaemonClient, command: Sequence[str] | None, *, port: int) -> None:
@@ -63,9 +62,10 @@ class Starter:
         self.replaces = True
 
     async def ensure(self) -> None:
-        """Return once a daemon listens; it may still be loading. Raises DaemonError with the reason if none does.
+        """Wait until a daemon listens, and start one if necessary. The daemon may still be loading its models.
 
-        Cancelling the wait does not cancel the start, because the next request needs the daemon too.
+        Raises DaemonError if no daemon can be started. Cancelling the wait does not cancel the start, because the next
+        request needs the daemon too.
         """
         await asyncio.shield(self._begin())
 
@@ -90,9 +90,9 @@ class Starter:
             await asyncio.gather(self._ensuring, return_exceptions=True)
 
     async def restart(self) -> None:
-        """Restart the daemon, if an editor started it. A hanging daemon ignores SIGTERM, so it is killed.
+        """Restart a daemon that an editor started. A hanging daemon is killed, because it would ignore SIGTERM.
 
-        Raises DaemonError with the reason if it can't be restarted.
+        Raises DaemonError if an editor did not start the daemon, or if the daemon can't be restarted.
         """
         pid = self._read_pid()
         if self._command is None or not await asyncio.to_thread(self.serves, pid):
@@ -113,26 +113,31 @@ class Starter:
         self._starts.clear()
 
     def _answers(self, health: Health, *, patient: bool = True) -> bool:
-        """Return whether there is a daemon. Raises DaemonError if it can't serve.
+        """Return whether a daemon listens. Raises DaemonError if the program at the address can't serve.
 
-        A starting daemon may be too busy to answer, so a silent one is an error only without `patient`.
+        A silent daemon is an error only if `patient` is false, because a starting daemon may be too busy to answer.
         """
         if health.state == "foreign" or (health.state == "silent" and not patient):
-            what = f"The program at {self._client.url} can't serve ({health.message})"
-            raise DaemonError(health.fault or Fault("", what, "fix it, or set codespec.url"))
+            what = f"The program at {self._client.url} can't serve completions ({health.message})"
+            raise DaemonError(health.fault or Fault("", what, "fix it, or set codespec.url to another address"))
         return health.state in ("ready", "starting")
 
     async def _start_or_wait(self) -> None:
-        """Start the daemon if this process gets the lock; otherwise wait until another process has started it."""
+        """Start a daemon if this process gets the lock; otherwise, wait until another process has started one."""
         end = monotonic() + LISTEN_SECONDS
+        lock = self._file("lock")
         while True:
-            with held(self._file("lock")) as mine:
-                health = await self._client.health()
-                if self._answers(health, patient=monotonic() <= end):
-                    return
-                if mine and health.state == "absent":
-                    await self._start(end)
-                    return
+            try:
+                with lock_file(lock, 0) as mine:
+                    health = await self._client.health()
+                    if self._answers(health, patient=monotonic() <= end):
+                        return
+                    if mine and health.state == "absent":
+                        await self._start(end)
+                        return
+            except OSError as error:
+                what = f"The lock file {lock} can't be created ({error.strerror})"
+                raise DaemonError(what, "make that path writable") from error
             self._check_time(end)
             await asyncio.sleep(POLL_EVERY)
 
@@ -150,7 +155,7 @@ class Starter:
             await asyncio.sleep(POLL_EVERY)
 
     def _watch(self, process: subprocess.Popen[bytes]) -> None:
-        """Call `_replace` once the process has ended."""
+        """Call `_replace` after the process has ended."""
         loop = asyncio.get_running_loop()
 
         def wait() -> None:
@@ -169,7 +174,7 @@ class Starter:
             return
         if self._ensuring is None or self._ensuring.done():
             self._begin()
-        else:  # which may rely on an answer that the process sent before it was killed
+        else:  # the current check may have got its answer before the process was killed
             self._ensuring.add_done_callback(lambda _: self._replace(process))
 
     def _check_time(self, end: float) -> None:
@@ -182,7 +187,7 @@ class Starter:
             self._starts.popleft()
         if len(self._starts) >= MAX_STARTS:
             while self._process and self._process.poll() is None and monotonic() < now + EXIT_SECONDS:
-                await asyncio.sleep(POLL_EVERY)  # its port is freed shortly before it exits
+                await asyncio.sleep(POLL_EVERY)  # a process frees its port shortly before it exits
             what = f"The daemon ended {MAX_STARTS} times, so it is not started again"
             raise DaemonError(self._died(what, self._process.returncode if self._process else None))
         self._starts.append(now)
@@ -193,7 +198,7 @@ class Starter:
         try:
             out = open_log(log)
         except OSError as error:
-            what = f"The daemon's log {log} can't be made ({error.strerror})"
+            what = f"The daemon's log {log} can't be created ({error.strerror})"
             raise DaemonError(what, "make that path writable") from error
         with out:
             try:
@@ -211,36 +216,36 @@ class Starter:
                 raise DaemonError(what, "check the installation") from error
 
     def _read_pid(self) -> int:
-        """Return the id of the last process that a language server started, or 0."""
+        """Return the id of the last daemon process that a language server started, or 0."""
         if self._process is not None and self._process.poll() is None:
-            return self._process.pid  # the pid file may be missing because the disk was full
+            return self._process.pid  # if the disk was full, there is no pid file
         try:
             return int(self._file("pid").read_text())
         except (OSError, ValueError):
             return 0
 
     def serves(self, pid: int) -> bool:
-        """Return whether the process is a daemon for this port, rather than another program that reuses the id."""
+        """Return whether a process is a daemon for this port, and not a later process with the same id."""
         own = next((process for process in _started if process.pid == pid), None)
         if own is not None:
             return own.poll() is None
         return pid > 0 and f" serve --port {self._port} " in f"{command_line(pid)} "
 
     def _died(self, what: str, code: int | None) -> Fault:
-        """Return a fault with the signal that killed the daemon, or the last line of its log, which often has a fix."""
+        # The last line of the log often contains a fix.
         log = self._file("log")
         if code is not None and code < 0:
             return Fault("", f"{what} (signal {-code} killed it)", f"see its log {log}")
         if last := last_line(log):
             return Fault("", f"{what} ({quoted(last).what})", f"see its log {log}")
-        return Fault("", f"{what} (exit code {code}, and nothing in its log {log})", "see whether its disk is full")
+        return Fault("", f"{what} (exit code {code}, and its log {log} is empty)", "check whether the disk is full")
 
     def _file(self, kind: str) -> Path:
         return state_folder() / f"daemon-{self._port}.{kind}"
 
 
 def command_line(pid: int) -> str:
-    """Return the command line of a process, or "" if there is no such process or it can't be read."""
+    """Return the command line of a process, or "" if the process does not exist or can't be inspected."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
@@ -251,36 +256,24 @@ def command_line(pid: int) -> str:
 
 def _retrieve(task: asyncio.Task[None]) -> None:
     if not task.cancelled():
-        task.exception()  # otherwise asyncio logs it; a later request gets the same error
-
-
-@contextlib.contextmanager
-def held(file: Path) -> Iterator[bool]:
-    """Try to lock a file, until this process exits; yield whether it got the lock. Raises DaemonError."""
-    with contextlib.ExitStack() as stack:
-        try:
-            got = stack.enter_context(lock_file(file, 0))
-        except OSError as error:
-            raise DaemonError(f"The lock {file} can't be made ({error.strerror})", "make that path writable") from error
-        yield got
+        task.exception()  # otherwise asyncio logs the error, which a later request reports anyway
 
 
 def open_log(log: Path) -> IO[bytes]:
-    """Open an empty log and keep the previous one as `.1`; append to a link's target. Raises OSError."""
+    """Open an empty log, and rename the previous log to `.1`. If the log is a link, append to its target.
+
+    Raises OSError.
+    """
     log.parent.mkdir(parents=True, exist_ok=True)
-    with contextlib.suppress(OSError):  # no previous log, or it can't be kept: start the daemon anyway
+    with contextlib.suppress(OSError):  # there is no previous log, or it can't be renamed
         state = log.lstat()
         if stat.S_ISREG(state.st_mode) and state.st_size:
-            log.replace(previous_log(log))
-    return log.open("a+b", buffering=0)  # readable, so that the daemon can keep its newer half
-
-
-def previous_log(log: Path) -> Path:
-    return log.with_name(f"{log.name}.1")
+            log.replace(log.with_name(f"{log.name}.1"))
+    return log.open("a+b", buffering=0)  # readable, because a daemon that shortens its log copies the newer half
 
 
 def last_line(log: Path) -> str:
-    """Return the last line of a log, usually a sentence with a fix, or ""."""
+    """Return the last line of a log without the prefix `codespec: `, or "" if the log is empty or unreadable."""
     try:
         lines = read_regular(log, MAX_LOG_BYTES).decode("utf-8", "replace").strip().splitlines()
     except (OSError, ValueError):
@@ -289,15 +282,15 @@ def last_line(log: Path) -> str:
 
 
 def serve_command(port: int, arguments: Sequence[str]) -> list[str]:
-    """Return the command that starts the daemon. `-P` prevents imports from its working folder."""
+    """Build the daemon's command line. `-P` prevents imports from the daemon's working folder."""
     words = [sys.executable, "-P", "-m", "codespec", "serve", "--port", str(port)]
     return [*words, "--log-kb", str(LOG_KB), *arguments]
 
 
 def with_absolute_paths(words: Sequence[str]) -> tuple[str, ...]:
-    """Make the paths in a command line absolute. Raises DaemonError if the working folder is gone."""
+    """Make the paths in a command line absolute. Raises DaemonError if the working folder no longer exists."""
     changed: list[str] = []
-    flag = ""  # whose value is the next word
+    flag = ""  # the flag before this word, if the word is its value and may be a path
     for word in words:
         name, equals, value = word.partition("=")
         known = name.removeprefix("--") if name.startswith("--") and name[2:] in (*FILES, *MODELS) else ""
@@ -313,7 +306,7 @@ def with_absolute_paths(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def absolute_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Make the paths in environment variables absolute. Raises DaemonError if the working folder is gone."""
+    """Make the paths in environment variables absolute. Raises DaemonError if the working folder no longer exists."""
     known = {name: "socket" for name in FOLDERS}
     known |= {f"CODESPEC_{name.upper()}": name for name in MODELS}
     known |= {f"CODESPEC_SERVE_{name.upper().replace('-', '_')}": name for name in FILES}
@@ -321,7 +314,7 @@ def absolute_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_path(model: str) -> bool:
-    """Return whether a model is given by its path rather than by a catalogue name or `owner/model`."""
+    """Return whether a model is named by a path, not by a catalogue name or an `owner/model` on the hub."""
     if model.startswith(".") or model.lower().endswith(".gguf"):
         return True
     return ("/" in model or "\\" in model) and not HUB_ID.fullmatch(model)

@@ -8,18 +8,19 @@ from pathlib import Path
 import pytest
 
 from codespec.client import starter
-from codespec.client.starter import last_line, open_log, previous_log
+from codespec.client.starter import last_line, open_log
 
 
 def test_each_start_keeps_the_log_before_it(tmp_path: Path) -> None:
     log = tmp_path / "state" / "log"
+    previous = tmp_path / "state" / "log.1"
     for number in range(3):
         with open_log(log) as out:
             out.write(b"codespec: ready\n" + str(number).encode())
-    assert last_line(log) == "2" and previous_log(log).read_text() == "codespec: ready\n1"
+    assert last_line(log) == "2" and previous.read_text() == "codespec: ready\n1"
     open_log(log).close()
     open_log(log).close()
-    assert last_line(log) == "" and previous_log(log).read_text().endswith("2"), "one that says nothing replaces none"
+    assert last_line(log) == "" and previous.read_text().endswith("2"), "one that says nothing replaces none"
 
 
 def test_a_link_stays_where_it_is(tmp_path: Path) -> None:

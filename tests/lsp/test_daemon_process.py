@@ -16,7 +16,7 @@ from codespec_lsp.daemon import Daemons
 from codespec_lsp.settings import EditorSettings
 
 from codespec.client import daemon_client
-from codespec.client.starter import MAX_STARTS, held, serve_command
+from codespec.client.starter import MAX_STARTS, serve_command
 from tests.lsp.conversation import Editor, run, until
 from tests.lsp.fake_daemon import daemon, editor
 
@@ -184,14 +184,6 @@ def test_none_is_started_elsewhere_or_where_the_user_says_no() -> None:
                 assert await client.texts(0, 4) == ["x = 1"], "one that the user started since is found"
 
     run(scenario())
-
-
-def test_the_lock_is_one_holders_and_ends_with_it(tmp_path: Path) -> None:
-    place = tmp_path / "a" / "lock"
-    with held(place) as first, held(place) as second:
-        assert (first, second) == (True, False)
-    with held(place) as again:
-        assert again
 
 
 def test_the_command_is_this_installations_own() -> None:
