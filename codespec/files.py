@@ -40,12 +40,12 @@ class Unreadable(OSError):
 def open_regular(file: Path) -> BufferedReader:
     """Open a regular file. Raises OSError and Unreadable, like `read_regular`."""
     if not stat.S_ISREG(file.stat().st_mode):  # opening a device can have side effects
-        raise Unreadable("it is not a regular file")
+        raise Unreadable("not a regular file")
     opened = open(os.open(file, _FLAGS), "rb")  # noqa: SIM115 - the caller closes it
     if stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
         return opened
     opened.close()  # it was replaced after the check
-    raise Unreadable("it is not a regular file")
+    raise Unreadable("not a regular file")
 
 
 def copy_regular(file: Path, place: Path) -> None:

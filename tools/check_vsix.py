@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from codespec.exclusions.secret_files import is_secret
+from codespec.exclusions.secrets import is_secret
 
 MAX_BYTES = 34_000_000
 EXPECTED = re.compile(

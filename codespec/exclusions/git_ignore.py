@@ -1,9 +1,9 @@
-"""Ask git which files a repository ignores: `git check-ignore`, one process for each of the repositories used last.
+"""Find out which files git ignores, from one `git check-ignore` process for each recently used repository.
 
-Git reads the repository's own configuration, which may be hostile. It is run so that it starts no program of the
-repository (monitor, hook, pager, transport), writes nothing, and looks at no repository but the given one; it refuses
-those of other users itself. Time, memory and the number of processes are limited. When the server ends, its pipes
-close and git ends.
+Git reads the repository's own configuration, which may be hostile. Therefore git's options and environment prevent it
+from starting a program of the repository (monitor, hook, pager, transport), from writing, and from reading another
+repository. Git itself refuses the repositories of other users. The time, the memory and the number of processes are
+limited. A git process ends when its pipes close, so it does not outlive this process.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from typing import Any
 
 from codespec.files import Unreadable
 
-SECONDS = 5.0  # for one answer
-RETRY_S = 30.0  # seconds before git is asked again that refused a repository or was too slow
-MEMORY = 1 << 30  # bytes
+SECONDS = 5.0  # maximum time for one answer of git
+RETRY_S = 30.0  # seconds without git after it refused a repository or was too slow
+MEMORY = 1 << 30  # bytes of address space, on Linux
 MAX_PROCESSES = 4
-MAX_SEEN = 4096  # files that a process may have read
+MAX_SEEN = 4096  # pattern files that one process reads before it is replaced
 _SAFE = ("core.fsmonitor=false", f"core.hooksPath={os.devnull}", "safe.bareRepository=explicit", "protocol.allow=never")
 _ENVIRONMENT = {
     "GIT_OPTIONAL_LOCKS": "0",
@@ -42,12 +42,12 @@ _GLOB = frozenset("*?[\\")
 _APPLE = "/usr/bin/git"  # opens a dialog if the developer tools are missing
 _TOOLS = ("/Library/Developer/CommandLineTools", "/Applications/Xcode.app")
 State = tuple[int, ...] | None
-# errno values that mean there is no file of patterns: it does not exist, or its name is invalid.
+# errno values that mean that a path leads to no file.
 NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL}
 
 
 def find_git() -> str:
-    """Return the path of git, or "" if it is not installed. A program in the current folder doesn't count."""
+    """Return the path of git, or "" if git is not installed. Relative folders in PATH are ignored."""
     folders = [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if os.path.isabs(folder)]
     found = shutil.which("git", path=os.pathsep.join(folders)) or ""
     if os.path.dirname(found) not in folders:
@@ -57,7 +57,7 @@ def find_git() -> str:
 
 
 class GitIgnore:
-    """The git processes. Safe to use from several threads."""
+    """The git processes of all repositories. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -65,10 +65,10 @@ class GitIgnore:
         self._repositories: dict[Path, _Repository] = {}
 
     def source(self, top: Path, file: Path) -> str | None:
-        """Return the name of the file whose pattern excludes a file, "" if none, or None if git can't say.
+        """Return the path of the ignore file that excludes `file`, "" if there is none, or None without git's answer.
 
-        `file` must not be behind a link in the repository at `top`. Blocks. Raises OSError if a file of patterns can't
-        be read, and TimeoutError.
+        The path from the repository at `top` to `file` must not contain a symbolic link. Blocks. Raises OSError if an
+        ignore file can't be read, and TimeoutError if git is too slow.
         """
         with self._lock:
             if self._git is None:
@@ -82,20 +82,19 @@ class GitIgnore:
         return repository.source(file)
 
     def close(self) -> None:
-        """End all processes."""
         with self._lock:
             while self._repositories:
                 self._repositories.popitem()[1].close()
 
 
 class _Repository:
-    """One repository and its process, which is replaced when a file changes that it may have read."""
+    """A repository and its git process, which is replaced when a file that the process may have read changes."""
 
     def __init__(self, git: str, top: Path) -> None:
         self._git, self._top = git, top
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._around: tuple[Path, ...] = ()  # index, configuration and patterns outside the tree
+        self._around: tuple[Path, ...] = ()  # index, configuration and ignore files outside the working tree
         self._seen: dict[Path, State] = {}
         self._rests_until = 0.0
         self._was_slow = False
@@ -116,7 +115,6 @@ class _Repository:
             return None
 
     def close(self) -> None:
-        """End the process, also while it is asked."""
         process = self._process
         if process is not None:
             process.kill()
@@ -130,7 +128,7 @@ class _Repository:
         above = [folder / ".gitignore" for folder in file.parents if folder.is_relative_to(self._top)]
         read = {path: state_of(path) for path in (*self._around, *above)}
         question = b"./" + os.fsencode(name) + b"\0"
-        if _GLOB & set(name):  # git would take a tracked file for it that the name matches as a pattern
+        if _GLOB & set(name):  # without --no-index, git would also match tracked files with this name as a pattern
             return _source(self._run([*words, "--no-index"], question))
         if len(self._seen) > MAX_SEEN or any(self._seen.get(path, state) != state for path, state in read.items()):
             self._end()
@@ -145,7 +143,7 @@ class _Repository:
         return _source(self._answer(self._process, question))
 
     def _answer(self, process: subprocess.Popen[bytes], question: bytes) -> bytes:
-        """Return git's four fields. Raises TimeoutError, and OSError if git ends."""
+        """Return git's four fields, each with a final NUL. Raises TimeoutError, and OSError if git ends."""
         late = threading.Event()
 
         def stop() -> None:
@@ -169,7 +167,7 @@ class _Repository:
         return answer
 
     def _find_around(self) -> Iterator[Path]:
-        """Yield the files outside the tree that decide: the index, the configuration and files of patterns."""
+        """Yield the files outside the working tree that affect git's answers."""
         words = ["rev-parse", "--path-format=absolute"]
         for name in ("index", "info/exclude", "config", "config.worktree"):
             words += ["--git-path", name]
@@ -179,7 +177,7 @@ class _Repository:
         yield from (home / "config", Path.home() / ".gitconfig", self._top / excludes if excludes else home / "ignore")
 
     def _run(self, words: Sequence[str], question: bytes = b"") -> bytes:
-        """Return the output of a git command. Exit code 1 is an empty answer of the commands used here."""
+        """Return the output of a git command. Exit code 1 means an empty answer in the commands used here."""
         done: subprocess.CompletedProcess[bytes] = subprocess.run(
             **self._call(words), input=question, timeout=SECONDS, check=False
         )
@@ -188,7 +186,6 @@ class _Repository:
         return done.stdout
 
     def _call(self, words: Sequence[str]) -> dict[str, Any]:
-        """Return the arguments of `subprocess` for a git command."""
         kept = {name: value for name, value in os.environ.items() if name in _KEPT or not name.startswith("GIT_")}
         return {
             "args": [self._git, "--no-pager", *(word for each in _SAFE for word in ("-c", each)), *words],
@@ -207,7 +204,7 @@ class _Repository:
 
 
 def _source(answer: bytes) -> str:
-    """Return the file of the pattern that excludes a path, from git's fields: file, line, pattern and path."""
+    """Return the excluding ignore file from git's fields: file, line, pattern and path. Return "" if none excludes."""
     fields = answer.split(b"\0")
     if len(fields) < 4 or fields[2].startswith(b"!"):
         return ""
@@ -215,14 +212,14 @@ def _source(answer: bytes) -> str:
 
 
 def state_of(path: Path) -> State:
-    """Return what differs after each change of a file of patterns, or None if there is none.
+    """Return a value that differs after each change of an ignore file, or None if the file does not exist.
 
-    Raises Unreadable, also for a device or a pipe, which would block git.
+    Raises Unreadable, even for a device or a pipe, because reading one would block git.
     """
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
-            raise Unreadable("it is not a regular file")
+            raise Unreadable("not a regular file")
     except OSError as error:
         if error.errno in NOT_THERE:
             return None
@@ -233,6 +230,6 @@ def state_of(path: Path) -> State:
 
 
 def unfollowable(path: Path, error: OSError) -> Unreadable:
-    """Return the error for a file of patterns that can't be read."""
+    """Build the error about an ignore file that can't be read."""
     why = str(error) if isinstance(error, Unreadable) else error.strerror or type(error).__name__
-    return Unreadable(f"{path} can't be followed ({why})")
+    return Unreadable(f"{path} can't be read ({why})")

@@ -18,7 +18,7 @@ from typing import Any
 from codespec.api.body import FileBody, LookupBody
 from codespec.api.limits import MAX_PATH, MAX_SIDE
 from codespec.errors import Absent, DaemonError
-from codespec.exclusions.secret_text import without_secrets
+from codespec.exclusions.secrets import without_secrets
 from codespec.files import NotUtf8, decode_text, read_regular
 from codespec_lsp.daemon import Daemon
 from codespec_lsp.documents import Document

@@ -13,7 +13,7 @@ from typing import Any
 from codespec.api.body import ChangeBody, EditBody
 from codespec.api.limits import MAX_CHANGE, MAX_COUNT, MAX_NAME, MAX_PATH, MAX_PROBLEMS, MAX_SIDE
 from codespec.errors import Absent, DaemonError
-from codespec.exclusions.secret_text import secret_rows, without_secrets
+from codespec.exclusions.secrets import secret_rows, without_secrets
 from codespec_lsp.buffer import Buffer, TextPosition
 from codespec_lsp.daemon import Daemon
 from codespec_lsp.documents import Document

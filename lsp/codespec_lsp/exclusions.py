@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from codespec.exclusions.ignore_files import MAX_FOLDERS, IgnoreFiles, Patterns, repository_of
-from codespec.exclusions.secret_files import is_secret
+from codespec.exclusions.secrets import is_secret
 from codespec_lsp.documents import other_paths, path_of, split_uri
 
 MAX_LINKS = 40  # in a chain, as in Linux

@@ -13,7 +13,7 @@ from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from codespec.api.limits import changes_white_space, is_revert
-from codespec.exclusions.secret_text import secret_rows
+from codespec.exclusions.secrets import secret_rows
 from codespec_lsp.buffer import Buffer, Edit, TextPosition, common_ends, width
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from codespec.exclusions.secret_text import secret_rows
+from codespec.exclusions.secrets import secret_rows
 from codespec_lsp.acceptance import Counters
 from codespec_lsp.buffer import Buffer, Edit
 from codespec_lsp.documents import Document, Documents, canonical

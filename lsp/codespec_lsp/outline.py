@@ -19,7 +19,7 @@ from codespec_grammars import find_language
 from codespec_grammars.grammar import load_grammar
 
 from codespec.api.types import Snippet
-from codespec.exclusions.secret_text import without_secrets
+from codespec.exclusions.secrets import without_secrets
 from codespec.files import read_regular
 
 MAX_FILE = 128 << 10  # bytes of a file to outline

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from codespec.api.body import CompletionBody
 from codespec.api.limits import MAX_COUNT, MAX_NAME, MAX_PATH, MAX_SIDE
 from codespec.api.types import Snippet
-from codespec.exclusions.secret_text import key_rows, without_secrets
+from codespec.exclusions.secrets import key_rows, without_secrets
 from codespec_lsp.buffer import Buffer, TextPosition
 from codespec_lsp.documents import Document, Documents
 from codespec_lsp.exclusions import Exclusions

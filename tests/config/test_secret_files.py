@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from codespec.exclusions.secret_files import is_secret
+from codespec.exclusions.secrets import is_secret
 
 SECRETS = [".env", "a/.env.local", "x/KEY.PEM", "id_rsa.pub", "c:\\me\\.npmrc", "credentials", "secrets.yml", "a.kdbx"]
 SECRETS += ["id_ecdsa", "id_ecdsa_sk", "id_dsa", ".git-credentials", ".pgpass", "a.tfstate", "a.tfstate.backup"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from codespec.exclusions.secret_text import key_rows, secret_rows, without_secrets
+from codespec.exclusions.secrets import key_rows, secret_rows, without_secrets
 from tests.processor_time import least
 
 BODY = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj"

@@ -66,7 +66,7 @@ def test_ignore_files_and_files_to_copy_from(saved: str, tmp_path: Path) -> None
 def test_an_ignore_file_in_another_encoding_is_told_of(tmp_path: Path) -> None:
     """Its patterns would match nothing, and files it should exclude would be sent."""
     (tmp_path / ".codespecignore").write_bytes("a.py\n".encode("utf-16"))
-    assert "can't be followed (it is UTF-16)" in IgnoreFiles().reason(tmp_path / "a.py", [])
+    assert "can't be read (it is UTF-16)" in IgnoreFiles().reason(tmp_path / "a.py", [])
 
 
 @given(st.text())

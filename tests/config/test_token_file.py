@@ -19,9 +19,9 @@ def make_zero(file: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (os.mkfifo, "it is not a regular file"),
-        (make_zero, "it is not a regular file"),
-        (Path.mkdir, "it is not a regular file"),
+        (os.mkfifo, "not a regular file"),
+        (make_zero, "not a regular file"),
+        (Path.mkdir, "not a regular file"),
         (lambda file: file.write_bytes(b"x" * 5000), "it is longer than 4 KiB"),
         (lambda file: None, "FileNotFoundError"),
     ],

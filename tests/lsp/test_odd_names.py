@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codespec.exclusions.ignore_files import IgnoreFiles, Patterns
-from codespec.exclusions.secret_files import is_secret
+from codespec.exclusions.secrets import is_secret
 from tests.lsp.conversation import Editor
 from tests.lsp.fake_daemon import FakeDaemon
 from tests.lsp.test_process_hostile import on_a_server

@@ -113,7 +113,7 @@ def test_an_ignore_file_that_is_no_file(make: Callable[[Path], None], tmp_path: 
         client.notify("textDocument/didFocus", {"textDocument": {"uri": uri}})
         assert await client.texts(0, 4, uri=uri) == []
         told = (await client.status())["message"]
-        assert f"{tmp_path / '.gitignore'} can't be followed (it is not a regular file)" in told
+        assert f"{tmp_path / '.gitignore'} can't be read (not a regular file)" in told
         assert all(asked.body["path"] == "a.py" and not asked.body["snippets"] for asked in fake.asked)
 
     shared.run(scenario)
@@ -159,7 +159,7 @@ def test_a_token_file_that_is_no_file(tmp_path: Path) -> None:
             file = str(tmp_path / name)
             client.notify("workspace/didChangeConfiguration", {"settings": {"tokenFile": file}})
             assert await client.texts(0, 4) == []
-            refusal = f"The token file {file} can't be read (it is not a regular file)"
+            refusal = f"The token file {file} can't be read (not a regular file)"
             assert refusal in (await client.status())["message"]
         assert not fake.asked, "nothing is asked without the token"
 

@@ -9,7 +9,7 @@ from codespec_lsp.documents import canonical, path_of
 from codespec_lsp.exclusions import Rules
 
 from codespec.exclusions.ignore_files import IgnoreFiles, Patterns
-from codespec.exclusions.secret_files import is_secret
+from codespec.exclusions.secrets import is_secret
 from tests.lsp.conversation import insertion, run
 from tests.lsp.fake_daemon import talking
 

@@ -10,7 +10,7 @@ from codespec_lsp.documents import canonical, path_of, split_uri
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from codespec.exclusions.secret_files import is_secret
+from codespec.exclusions.secrets import is_secret
 
 
 @pytest.mark.parametrize(

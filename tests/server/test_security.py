@@ -11,7 +11,7 @@ import pytest
 from codespec.api.config import check_bind
 from codespec.api.limits import is_loopback
 from codespec.errors import ConfigError
-from codespec.exclusions.secret_files import is_secret
+from codespec.exclusions.secrets import is_secret
 from codespec.user_folders import read_token
 from tests.cli.processes import TOKEN
 from tests.server.daemons import serving

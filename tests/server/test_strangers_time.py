@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from codespec.exclusions.secret_files import is_secret
+from codespec.exclusions.secrets import is_secret
 from codespec.server.wire import is_utf8
 from codespec.text.fim_templates import MAX_FILES, split_ready_made
 from tests.processor_time import least

@@ -21,8 +21,7 @@ from codespec.api.limits import MAX_FILE_TEXT
 from codespec.api.types import CompletionRequest, Event, Owner, Snippet, event_to_json
 from codespec.engine.job import RequestHandle
 from codespec.errors import CodespecError, RequestError
-from codespec.exclusions.secret_files import is_secret
-from codespec.exclusions.secret_text import without_secrets
+from codespec.exclusions.secrets import is_secret, without_secrets
 from codespec.server.daemon import DAEMON, Loaded
 from codespec.server.dialects.replies import stream
 from codespec.server.dialects.requests import read_max_tokens

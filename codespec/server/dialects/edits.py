@@ -19,8 +19,7 @@ from codespec.api.limits import changes_white_space, is_revert
 from codespec.api.types import CompletionRequest, DoneEvent, Event, Stats, TextEvent
 from codespec.engine.job import Priority, RequestHandle
 from codespec.errors import RequestError
-from codespec.exclusions.secret_files import is_secret
-from codespec.exclusions.secret_text import without_secrets
+from codespec.exclusions.secrets import is_secret, without_secrets
 from codespec.server.daemon import DAEMON, Daemon, Loaded
 from codespec.server.dialects.codespec import encode_error, read_snippets
 from codespec.server.dialects.replies import stream

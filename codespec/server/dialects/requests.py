@@ -20,8 +20,8 @@ from aiohttp import web
 from codespec.api.limits import MAX_CHOICES, MAX_COUNT, MAX_PREDICTION, MAX_SEED
 from codespec.api.types import LIMITS, CompletionRequest, Snippet
 from codespec.errors import RequestError
-from codespec.exclusions import secret_text
-from codespec.exclusions.secret_files import is_secret
+from codespec.exclusions.secrets import is_secret
+from codespec.exclusions.secrets import without_secrets as without_secret_lines
 from codespec.server.daemon import Loaded
 from codespec.server.wire import Fields
 from codespec.text.edit_formats import read_edit_prompt
@@ -172,9 +172,7 @@ def without_secrets(snippets: Iterable[Snippet], notes: list[str]) -> tuple[Snip
     """Return the snippets without secret lines, except those of files whose names suggest secrets."""
     listed = list(snippets)
     kept = tuple(
-        replace(snippet, text=secret_text.without_secrets(snippet.text))
-        for snippet in listed
-        if not is_secret(snippet.path)
+        replace(snippet, text=without_secret_lines(snippet.text)) for snippet in listed if not is_secret(snippet.path)
     )
     if len(kept) < len(listed):
         notes.append(f"{len(listed) - len(kept)} of {len(listed)} other files may hold secrets and were left out")

@@ -19,8 +19,8 @@ from aiohttp import web
 from codespec.api.limits import MAX_CHANGES, MAX_COUNT, MAX_PATH
 from codespec.api.types import DoneEvent, Snippet, TextEvent
 from codespec.errors import RequestError
-from codespec.exclusions.secret_files import is_secret
-from codespec.exclusions.secret_text import without_secrets as without_secret_lines
+from codespec.exclusions.secrets import is_secret
+from codespec.exclusions.secrets import without_secrets as without_secret_lines
 from codespec.server.daemon import DAEMON
 from codespec.server.dialects.edits import Answer, EditRequest, prepare
 from codespec.server.dialects.replies import collect

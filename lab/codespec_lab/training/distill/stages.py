@@ -18,7 +18,7 @@ from codespec_grammars import find_language
 from codespec.engine.engine import Engine
 from codespec.errors import TrainingError
 from codespec.exclusions.ignore_files import IgnoreFiles, repository_of
-from codespec.exclusions.secret_files import is_secret
+from codespec.exclusions.secrets import is_secret
 from codespec.files import NotUtf8, read_text
 from codespec.pair import source_files
 from codespec_lab.corpus.build import Deduplicator, is_written_by_hand

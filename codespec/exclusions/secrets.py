@@ -1,23 +1,23 @@
-"""Decide by path whether a file may contain secrets and so must not be completed or used as context.
+"""Recognize secret files by their paths, and secret lines of a text. The file system is not accessed.
 
-The daemon and the language server share this list. The file system is not accessed.
+Files that may contain secrets are neither completed nor used as context. The list covers the text files that gitleaks,
+github/gitignore, Continue and Zed name. A program that handles secrets is ordinary code (`secrets.py`,
+`credentials.go`), so source code is a secret file only if its name begins with a dot or is listed in full.
 
-The list covers what gitleaks, github/gitignore, Continue and Zed name, where it is text that somebody may open. A
-program that *handles* secrets is ordinary code (`secrets.py`, `credentials.go`), and editors complete it: a program's
-source is a secret only if its name begins with a dot or is listed in full. If it holds real secrets, it is ignored by
-git, which excludes it as well, or it holds tokens, which never go into another file's prompt (`secret_text`).
+Secret lines never go into the prompt of another file. They are private key blocks, tokens whose format has a fixed
+prefix, and addresses with a password (`scheme://user:password@host`). Finding them takes linear time.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fnmatch import translate
 from itertools import pairwise
 from unicodedata import category
 from urllib.parse import unquote
 
-# Globs of names; `folder/` for all files below a folder; `folder/name`. Matching ignores case.
+# A file name is a glob, `folder/` stands for all files below a folder. Matching ignores case.
 SECRET_FILES = {
     "environment": (".env*", "*.env", ".dev.vars*"),
     "keys": (
@@ -86,11 +86,40 @@ _NAMES = [entry for entry in _LISTED if "/" not in entry]
 _WHOLE = {name for name in _NAMES if "*" not in name}
 _GLOBS = re.compile("|".join(translate(name) for name in _NAMES if "*" in name))
 _SEPARATORS = re.compile(r"[/\\]")
-_MARK = re.compile("[?#]")
+_QUERY = re.compile("[?#]")
+
+MAX_KEY_LINES = 400  # of a key block whose begin or end line is missing
+_KEY_MARKS = ("PRIVATE KEY", "PuTTY-User-Key")
+_BEGIN = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY|PuTTY-User-Key-File-\d")
+_END = re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY|^Private-MAC:")
+_KEY_LINE = re.compile(r"""[\s"'+,\\>*#/-]*[A-Za-z0-9+/=]{32,}[\s"'+,\\n;)-]*""")  # Base64, quoted in any language
+# A line without any of these strings holds no token.
+_MARKS = (
+    *("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "glptt-", "glrt-", "gldt-", "glcbt-", "glft-"),
+    *("glsoat-", "glagent-", "glimt-", "glffct-", "gloas-", "AKIA", "ASIA", "ABIA", "ACCA", "AIza", "xox", "xapp-"),
+    *("hooks.slack", "sk-", "sk_", "rk_", "npm_", "pypi-", "hf_", "_v1_", "SG.", "eyJ", "ya29.", "://", "AGE-SECRET"),
+    *("hvs.", "hvb.", "hvr.", "dckr_", "shp", "pul-", "LTAI", "key-", "tskey-", "ATATT3", "AccountKey=", "GOCSPX-"),
+    *("figd_", "sntry", "lin_api_", "NRAK-", "dapi", "r8_", "gsk_", "xai-", "PMAK-", "rubygems_", "whsec_", "EAAC"),
+)
+_TOKEN = re.compile(
+    r"(?<![A-Za-z0-9])(?:"
+    r"gh[pousr]_\w{30,}|github_pat_\w{22,}|gl(?:pat|ptt|rt|dt|cbt|ft|soat|agent|imt|ffct|oas)-[\w.-]{20,}|"
+    r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Za-z0-9])|AIza[\w-]{35}|ya29\.[\w-]{20,}|GOCSPX-[\w-]{20,}|"
+    r"xox[abeoprs]-[\w-]{10,}|xapp-\d-[\w-]{10,}|(?:sk|rk)_(?:live|test|prod)_\w{16,}|whsec_\w{24,}|"
+    r"sk-(?:[\w-]{2,20}-)?[\w-]{32,}|gsk_\w{32,}|xai-\w{40,}|r8_\w{30,}|hf_[A-Za-z0-9]{30,}|"
+    r"npm_\w{30,}|pypi-[\w-]{40,}|rubygems_[a-f0-9]{40,}|dckr_(?:pat|oat)_[\w-]{20,}|"
+    r"do[opr]_v1_[a-f0-9]{40,}|SG\.[\w-]{16,}\.[\w-]{16,}|key-[a-f0-9]{32}(?![A-Za-z0-9])|"
+    r"eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}|ops_eyJ[\w+/-]{40,}|AGE-SECRET-KEY-1[A-Z0-9]{40,}|hv[sbr]\.[\w-]{24,}|"
+    r"shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}|pul-[a-f0-9]{40}|LTAI\w{16,}|tskey-[a-z]+-[\w-]{16,}|ATATT3[\w=-]{50,}|"
+    r"figd_[\w-]{30,}|sntry[su]_[\w+/=-]{40,}|lin_api_\w{30,}|NRAK-\w{20,}|dapi[a-f0-9]{32}|PMAK-[a-f0-9-]{40,}|"
+    r"EAAC[A-Za-z0-9]{30,})"
+    r"|hooks\.slack\.com/(?:services|workflows)/[\w/]{20,}|AccountKey=[\w+/=]{40,}"
+    r"|[A-Za-z][A-Za-z0-9+.-]{1,20}://[^\s/:@\"'`<>{}$]{0,64}:[^\s/@\"'`<>{}$]{3,256}@[\w.\[-]"
+)
 
 
 def is_secret(path: str) -> bool:
-    """Return whether a path or URI, in any encoding, matches SECRET_FILES."""
+    """Return whether a path or URI, which may be percent-encoded, matches SECRET_FILES."""
     return any(_matches(form) for form in _forms(path))
 
 
@@ -105,14 +134,13 @@ def _matches(path: str) -> bool:
 
 
 def _is_named(name: str, parent: str, below: bool) -> bool:
-    """Return whether a file has a secret name; `below` says whether it lies in a folder of secrets."""
     if name in _WHOLE or f"{parent}/{name}" in _INSIDE:
         return True
     return (below or _GLOBS.fullmatch(name) is not None) and not _SOURCE.fullmatch(name)
 
 
 def _forms(path: str) -> list[str]:
-    """Return the path as given, followed by its percent-decoded forms."""
+    """Return the path as given, then after each level of percent-decoding."""
     forms = [path]
     while len(forms) <= MAX_ENCODED and (decoded := unquote(forms[-1])) != forms[-1]:
         forms.append(decoded)
@@ -120,28 +148,83 @@ def _forms(path: str) -> list[str]:
 
 
 def _lasts(parts: list[str]) -> Iterator[str]:
-    """Yield the last path component, and the last component if a `?` or `#` started a query or a fragment.
-
-    Every `?` and `#` is tried, because any of them may start one.
-    """
+    """Yield each possible last component of a path: any `?` may start a URI's query, and any `#` its fragment."""
     last = ""
     for part in parts:
-        for mark in _MARK.finditer(part[:MAX_NAME]):
+        for mark in _QUERY.finditer(part[:MAX_NAME]):
             yield part[: mark.start()] or last
         last = last if part in ("", ".") else part
     yield last
 
 
 def _names(last: str) -> set[str]:
-    """Return the variants of a last component: whole, split at `:` and `;`, and without ignored characters.
+    """Return the file names that a last path component can mean.
 
-    Windows ignores trailing dots and spaces, and a colon introduces a stream's name; a semicolon introduces a URI's
-    parameter.
+    Windows ignores trailing dots and spaces, and a colon starts the name of a stream. A semicolon starts a parameter of
+    a URI.
     """
     seen = _seen(last)
     return {name for piece in (last, seen, *re.split("[:;]", seen)) for name in (piece, piece.rstrip(". "))}
 
 
 def _seen(text: str) -> str:
-    """Return a text without the invisible characters (zero width, direction) that some Macs ignore in names."""
+    """Remove invisible characters (zero width, writing direction), which some file systems of macOS ignore."""
     return text if text.isascii() else "".join(each for each in text if category(each) != "Cf")
+
+
+def without_secrets(text: str) -> str:
+    """Blank the secret lines of a text. Their line endings stay, so that no line number changes."""
+    rows = secret_rows(text)
+    if not rows:
+        return text
+    lines = text.split("\n")
+    for row in rows:
+        lines[row] = "\r" if lines[row].endswith("\r") else ""
+    return "\n".join(lines)
+
+
+def secret_rows(text: str) -> set[int]:
+    """Return the row numbers, from 0, of the lines that hold a secret."""
+    starts = set[int]()  # offsets of the lines with a mark
+    for mark in _MARKS:
+        at = text.find(mark)
+        while at >= 0:
+            starts.add(text.rfind("\n", 0, at) + 1)
+            end = text.find("\n", at)
+            at = text.find(mark, end) if end >= 0 else -1
+    rows, row, before = set[int](), 0, 0
+    for start in sorted(starts):
+        end = text.find("\n", start)
+        if _TOKEN.search(text, start, end if end >= 0 else len(text)):
+            row, before = row + text.count("\n", before, start), start
+            rows.add(row)
+    return rows | (key_rows(text.split("\n")) if any(mark in text for mark in _KEY_MARKS) else set())
+
+
+def key_rows(lines: Sequence[str]) -> set[int]:
+    """Return the row numbers of private key blocks, even if the begin or end line is missing."""
+    rows = set[int]()
+    if not any(mark in line for line in lines for mark in _KEY_MARKS):
+        return rows
+    last = -1  # row of a BEGIN without an END so far
+    for row, line in enumerate(lines):
+        begins, ends = _BEGIN.search(line), _END.search(line)
+        if begins or ends:
+            rows.add(row)
+        if ends and not begins:
+            whole = last >= 0 and row - last <= MAX_KEY_LINES
+            rows |= set(range(last, row)) if whole else _beside(lines, row, -1)
+        if begins:
+            rows |= _beside(lines, row, 1)
+        last = -1 if ends else row if begins else last
+    return rows
+
+
+def _beside(lines: Sequence[str], row: int, step: int) -> set[int]:
+    """Return the adjacent rows, below (step 1) or above (step -1) a row, that look like lines of a key."""
+    rows = set[int]()
+    at = row + step
+    while 0 <= at < len(lines) and len(rows) < MAX_KEY_LINES and (_KEY_LINE.fullmatch(lines[at]) or at == row + step):
+        rows.add(at)
+        at += step
+    return rows
