@@ -1,7 +1,7 @@
-"""Bodies of codespec's own endpoints, as typed JSON objects whose fields state their description and limits.
+"""The request bodies of codespec's own endpoints, whose fields declare their description and limits.
 
-The language server and `codespec complete` build them, the daemon checks them (`server.wire.Fields.read`), and
-/openapi.json documents them. An absent or null field has the daemon's default. Sizes are in target tokens.
+Clients build the bodies, the daemon checks them (`server.wire.Fields.read`), and /openapi.json documents them. An
+absent or null field has the daemon's default. Sizes are in target tokens.
 """
 
 from __future__ import annotations
@@ -162,26 +162,26 @@ class EditBody(TypedDict, total=False):
 
 
 class Field(NamedTuple):
-    """A declared field of a body: its type, its range and description, and whether it is required."""
+    """A declared field of a body."""
 
-    kind: Any
+    kind: Any  # its type
     facts: ValueSpec
     required: bool
 
 
 @cache
 def body_fields(schema: type) -> dict[str, Field]:
-    return {name: _field(hint) for name, hint in get_type_hints(schema, include_extras=True).items()}
-
-
-def _field(hint: Any) -> Field:
-    required = get_origin(hint) is Required
-    kind, facts = get_args(get_args(hint)[0] if required else hint)
-    return Field(kind, facts, required)
+    fields = {}
+    for name, hint in get_type_hints(schema, include_extras=True).items():
+        required = get_origin(hint) is Required
+        kind, facts = get_args(get_args(hint)[0] if required else hint)
+        fields[name] = Field(kind, facts, required)
+    return fields
 
 
 @cache
 def describe(version: str) -> dict[str, Any]:
+    """Return the OpenAPI description of codespec's own endpoints."""
     return {
         "openapi": "3.1.0",
         "info": {"title": "codespec", "version": version},
@@ -198,7 +198,7 @@ def describe(version: str) -> dict[str, Any]:
 
 
 def _probe(fine: str, wrong: str = "") -> dict[str, Any]:
-    """Return the operation of a probe, which needs no token."""
+    """Return the OpenAPI operation of a health check, which needs no token."""
     media = {"application/json": {"schema": _object({"status": str})}}
     replies: dict[str, Any] = {"200": {"description": fine, "content": media}}
     if wrong:
@@ -216,7 +216,7 @@ def _operation(body: type, media: str, reply: dict[str, Any]) -> dict[str, Any]:
 
 
 def _events() -> dict[str, Any]:
-    """Return the schema of the data of each server-sent event, by the event's name."""
+    """Return the JSON schema of the events that answer a request for a completion."""
     numbers: dict[str, Any] = {"choice": int, "cached_tokens": int, "new_tokens": int, "token_ids": list[int]}
     done = _object({**numbers, "finish_reason": FinishReason, "stats": Stats})
     each = {"text": schema(TextEvent), "round": schema(RoundEvent), "done": done}
@@ -225,9 +225,7 @@ def _events() -> dict[str, Any]:
 
 
 def _edit_events() -> dict[str, Any]:
-    """Return the JSON schema of the events that answer a request for edits. Rows count from the document's start; the
-    second one is past the edit's last.
-    """
+    """Return the JSON schema of the events that answer a request for edits. `end_row` is exclusive."""
     rows: dict[str, Any] = {"place": int, "start_row": int, "end_row": int}
     done = _object({**rows, "unchanged": bool, "reason": str, "stats": Stats})
     return _one_of({"edit": _object({**rows, "text": str}), "done": done})
@@ -239,7 +237,7 @@ def _one_of(events: dict[str, Any]) -> dict[str, Any]:
 
 
 def schema(kind: Any) -> dict[str, Any]:
-    """Return the JSON schema of a type: a plain value, a list, a table, a choice, a dataclass or a declared body."""
+    """Return the JSON schema of a plain type, a list, a dict, a union, a Literal, a dataclass or a declared body."""
     origin, inner = get_origin(kind), [item for item in get_args(kind) if item is not type(None)]
     if kind in NAMES:
         return {"type": NAMES[kind]}
@@ -264,7 +262,7 @@ def _object(hints: dict[str, Any]) -> dict[str, Any]:
 
 
 def _declared(field: Field) -> dict[str, Any]:
-    """Return the schema of a declared field, with its description and bounds. Bounds apply to the last of its types."""
+    """Return the JSON schema of a declared field. Its bounds apply to the last type of a union."""
     whole, facts = schema(field.kind), field.facts
     bounded = whole.get("anyOf", [whole])[-1]
     least, most = SIZES.get(bounded.get("type", ""), ("minimum", "maximum"))

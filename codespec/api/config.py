@@ -1,8 +1,4 @@
-"""The settings of the engine and of the daemon: names, types and ranges, each set in one frozen dataclass.
-
-Imports neither torch nor transformers, and does not resolve model names to a target and drafter. `check_bind` says
-whether other machines could reach an address.
-"""
+"""The settings of the engine and of the daemon, with their types, ranges and descriptions."""
 
 from __future__ import annotations
 
@@ -18,9 +14,8 @@ from codespec.api.settings import Settings, check_values, setting
 from codespec.errors import ConfigError
 from codespec.user_folders import TOKEN_VARIABLE, at_home
 
-# Folder of the bundled models. find_spec locates their package without importing it. If the package is not installed,
-# the path does not exist.
-_WEIGHTS = importlib.util.find_spec("codespec_weights")
+_WEIGHTS = importlib.util.find_spec("codespec_weights")  # does not import the package
+# The folder of the bundled models, which does not exist if their package is not installed.
 SHIPPED = Path(_WEIGHTS.origin).parent if _WEIGHTS and _WEIGHTS.origin else Path(__file__).parent / "weights"
 DTYPES = ("float32", "bfloat16", "float16", "native")
 MODES = ("exact", "fast")
@@ -32,7 +27,7 @@ EDIT_FORMATS = ("auto", "none", "sweep-server", "sweep-card", "zeta-2.1", "zeta-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """Settings of one engine. Raises ConfigError for an invalid value."""
+    """Settings of one engine. The constructor raises ConfigError for an invalid value."""
 
     model: str = setting(
         "",
@@ -90,9 +85,7 @@ class EngineConfig:
         choices=("chain", "prediction", "suffix", "head", "draft_model"),
     )
     policy: str = setting(
-        "cost+syntax",
-        "how draft lengths are set; for comparison: `cost`, `fixed:N`, `ds4-80`",
-        metavar="NAME",
+        "cost+syntax", "how draft lengths are set; for comparison: `cost`, `fixed:N`, `ds4-80`", metavar="NAME"
     )
     caps: dict[str, int] = setting(
         dict,
@@ -105,65 +98,49 @@ class EngineConfig:
         32,
         "the longest draft in target tokens; more than 16 only if that many rows cost little more than one, as "
         "measured; up to twice as many from a client's `prediction`",
-        metavar="N",
         least=0,
     )
-    warmup: int = setting(
-        0, "target tokens of context, including the prompt, before the first draft", metavar="N", least=0
-    )
+    warmup: int = setting(0, "target tokens of context, including the prompt, before the first draft", least=0)
     context: int = setting(
         0,
         "target tokens of prompt and completion together; `auto`: the model's maximum, but at most a sixteenth of the "
         "memory (on a GPU, of the memory that the weights leave), and at least 2,048 if the model allows it",
-        metavar="N",
         least=64,
         automatic=True,
-        shown="`auto`",
     )
     first_answer_ms: int = setting(
         800,
         "limits an editor's prompts to as many tokens as this machine can read and answer in this time, or in a "
         "shorter one that the client gives, at least 256; raw prompts are never cut; 0: no limit except the context",
-        metavar="N",
         least=0,
         most=600_000,
     )
     max_batch: int = setting(
         0,
         "requests that run at once; `auto`: 8, or 16 if that makes tokens clearly cheaper",
-        metavar="N|auto",
         least=0,
         most=256,  # each slot's memory is allocated up front
         automatic=True,
-        shown="`auto`",
     )
     cache_mb: int = setting(
         0,
         "megabytes for keys and values of target and drafter together; the part that `max_batch` requests do not need "
         "keeps idle documents warm; 0: room for four times `max_batch`, up to 256",
-        metavar="N",
         least=0,
         most=1 << 20,
     )
     prefill_chunk: int = setting(
-        0,
-        "prompt tokens per step; `auto`: 64 to 512, as many as take 0.2 s",
-        metavar="N|auto",
-        least=16,
-        automatic=True,
-        shown="`auto`",
+        0, "prompt tokens per step; `auto`: 64 to 512, as many as take 0.2 s", least=16, automatic=True
     )
     graph_rows: int = setting(
-        128, "rows of the largest step that a GPU replays as a captured graph; 0: none", metavar="N", least=0, most=512
+        128, "rows of the largest step that a GPU replays as a captured graph; 0: none", least=0, most=512
     )
     threads: int = setting(
         0,
         "CPU threads; `auto`: from one to the physical cores (or `OMP_NUM_THREADS`), measured at the first start",
-        metavar="N|auto",
         least=0,
         most=MAX_THREADS,
         automatic=True,
-        shown="`auto`",
     )
 
     def __post_init__(self) -> None:
@@ -181,7 +158,7 @@ class EngineConfig:
 
     @property
     def needs_torch(self) -> bool:
-        """Whether torch computes one of the models, or a head."""
+        """Whether torch must compute one of the models or a head."""
         drafts = self.asks_drafter and self.drafter != "none"
         return self.dtype != "native" or (drafts and self.drafter_dtype != "native") or self.asks_head
 
@@ -192,11 +169,12 @@ class EngineConfig:
 
 
 def make_config(values: Mapping[str, Any]) -> EngineConfig:
+    """Return the engine's settings. Expand ~ in folders, and derive the drafter's number format from the target's."""
     settings = dict(values)
     for name in ("target", "drafter"):
         if name in settings:
             settings[name] = at_home(settings[name])
-    # The bundled drafters are so small that no dtype is faster than float32, but native loads sooner.
+    # No dtype makes the small bundled drafters faster than float32, but `native` loads sooner.
     shipped, dtype = Path(settings.get("drafter", SHIPPED)).is_relative_to(SHIPPED), settings.get("dtype", "")
     on_gpu = settings.get("drafter_device", "").startswith("cuda")
     if (dtype == "native" and not on_gpu) or (dtype and dtype != "native" and not shipped):
@@ -205,10 +183,7 @@ def make_config(values: Mapping[str, Any]) -> EngineConfig:
 
 
 def split_policy(policy: str) -> tuple[str, int | None]:
-    """Split a policy such as `fixed:3` into its name and its number, or None without a number.
-
-    Raises ConfigError for an unknown policy or an invalid number.
-    """
+    """Split a policy such as `fixed:3` into its name and number (None: no number). Raise ConfigError if invalid."""
     name, colon, text = policy.partition(":")
     if name not in POLICIES:
         raise ConfigError(f"policy = {policy!r} is unknown", f"choose one of {', '.join(POLICIES)}")
@@ -216,7 +191,7 @@ def split_policy(policy: str) -> tuple[str, int | None]:
         return name, None
     if name == "fixed" and re.fullmatch(r"\d{1,3}", text):
         return name, int(text)
-    raise ConfigError(f"policy = {policy!r}", "only fixed:TOKENS takes a number")
+    raise ConfigError(f"policy = {policy!r} is invalid", "only `fixed` takes a number, for example fixed:3")
 
 
 def _check_caps(caps: Mapping[str, Any]) -> None:
@@ -227,22 +202,21 @@ def _check_caps(caps: Mapping[str, Any]) -> None:
     for name, tokens in caps.items():
         language, _, context = name.rpartition(".")
         if context not in list(Context) or (language and language not in language_names()):
-            raise ConfigError(
-                f"caps: {name!r} is not a context or language.context", f"choose one of {', '.join(Context)}"
-            )
+            what = f"caps: {name!r} is not a context or language.context"
+            raise ConfigError(what, f"choose one of {', '.join(Context)}")
         if type(tokens) is not int or not 0 <= tokens <= 999:
-            raise ConfigError(f"caps: {name} = {tokens!r}", "it must be a whole number of tokens, 0 to 999")
+            raise ConfigError(f"caps: {name} = {tokens!r} is invalid", "use a whole number of tokens from 0 to 999")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeConfig:
-    """Settings of the daemon. Raises ConfigError for an invalid value."""
+    """Settings of the daemon. The constructor raises ConfigError for an invalid value."""
 
     host: str = setting(
         "127.0.0.1", "address to listen on; one that other machines can reach needs a token", common=True
     )
     port: int = setting(
-        8765, "0: any free port, which the first printed line reports", metavar="N", least=0, most=65535, common=True
+        8765, "0: any free port, which the first printed line reports", least=0, most=65535, common=True
     )
     socket: str = setting(
         "auto",
@@ -274,7 +248,6 @@ class ServeConfig:
     upstream_prompt: int = setting(
         2048,
         "tokens of an editor prompt that are sent upstream: three bytes count as one until usage shows fewer",
-        metavar="N",
         least=256,
         most=65_536,
     )
@@ -296,15 +269,11 @@ class ServeConfig:
     metrics_token_file: str = setting(
         "", "`/metrics` also accepts the token in this file, which no other route accepts", shown="none", metavar="FILE"
     )
-    queue: int = setting(64, "requests that may wait; further ones get 429", metavar="N", least=0, most=10_000)
-    drain_seconds: int = setting(
-        30, "how long a stopping daemon waits for open requests", metavar="N", least=0, most=3600
-    )
+    queue: int = setting(64, "requests that may wait; further ones get 429", least=0, most=10_000)
+    drain_seconds: int = setting(30, "how long a stopping daemon waits for open requests", least=0, most=3600)
     prefetch: bool = setting(True, "while idle, compute the continuation of each completion as if it were accepted")
     edit_format: str = setting(
-        "auto",
-        "the prompt format of [next edits](edits.md#models); `auto`: by the model",
-        choices=EDIT_FORMATS,
+        "auto", "the prompt format of [next edits](edits.md#models); `auto`: by the model", choices=EDIT_FORMATS
     )
     idle_unload: float = setting(
         0.0,
@@ -319,7 +288,6 @@ class ServeConfig:
     log_kb: int = setting(
         0,
         "size in kB at which the older half of a log file on stdout or stderr is dropped; 0: never",
-        metavar="N",
         least=0,
         most=1_000_000,
     )
@@ -334,9 +302,9 @@ class ServeConfig:
 
 
 def resolve_serve(flags: Mapping[str, Any], settings: Settings, *, on_demand: bool = False) -> ServeConfig:
-    """Return the daemon's settings; with `on_demand`, idle models are freed by default.
+    """Return the daemon's settings. With `on_demand`, idle models are freed by default.
 
-    Raises ConfigError for the first key or variable that can't be used.
+    Raise ConfigError for the first invalid setting.
     """
     values: dict[str, Any] = {"idle_unload": EDITOR_IDLE_UNLOAD} if on_demand else {}
     for level in settings.levels(ServeConfig, flags, "serve"):
@@ -345,9 +313,7 @@ def resolve_serve(flags: Mapping[str, Any], settings: Settings, *, on_demand: bo
 
 
 def check_bind(host: str, token: str, keys: str = "") -> None:
-    """Raise ConfigError if other machines could reach a daemon that requires neither a token nor a key."""
+    """Raise ConfigError if other machines can reach a daemon that requires neither a token nor a key."""
     if not token and not keys and not is_loopback(host):
-        raise ConfigError(
-            f"Other machines can reach {host}, and nothing authenticates them",
-            f"give --token-file, --keys or {TOKEN_VARIABLE}, or bind 127.0.0.1",
-        )
+        fix = f"give --token-file, --keys or {TOKEN_VARIABLE}, or listen on 127.0.0.1"
+        raise ConfigError(f"Other machines can reach {host}, and nothing authenticates them", fix)

@@ -1,7 +1,6 @@
-"""Rules that the daemon and its clients share: limits of a request, hosts of this machine, edits nobody wants to see.
+"""Rules that the daemon shares with its clients: limits of a request, valid hosts, and edits that are not shown.
 
-A field of a request is annotated with its `ValueSpec` in `api.body` and `api.types`. Text lengths are in characters, so
-a client that counts bytes stays within them.
+The length limits of texts are in characters, so a client that counts bytes stays within them.
 """
 
 from __future__ import annotations
@@ -26,58 +25,51 @@ MAX_STOPS = 64  # stop texts, and any other list of texts
 MAX_BRACKETS = 1024  # open brackets at a cursor
 MAX_SNIPPETS = 64  # other files in one request
 MAX_FILES, MAX_FILE_TEXT = 64, 512 * 1024  # lookup files per document, and their texts together
-MAX_DOCUMENT = 2 * MAX_SIDE  # the part of a document in which an edit is looked for
-MAX_PLACES, MAX_CHANGES, MAX_CHANGE, MAX_PROBLEMS = 3, 16, 16 * 1024, 64  # of one request for edits; a change's text
+MAX_DOCUMENT = 2 * MAX_SIDE  # text of a request for edits
+MAX_PLACES, MAX_CHANGES, MAX_PROBLEMS = 3, 16, 64  # of a request for edits
+MAX_CHANGE = 16 * 1024  # text of a change
 MAX_CHOICES = 16  # texts per prompt
 MAX_LOGPROBS = 20  # most likely tokens at each position
 MAX_COUNT = (1 << 31) - 1  # any other count, and the version of a document
 MODEL_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"  # pattern of a model's name, and of an owner's on the hub
 HUB_ID = re.compile(f"{MODEL_NAME}/{MODEL_NAME}")
 MAX_SEED = (1 << 63) - 1
-NEAR_ROWS = 3  # a revert may stand this far from the change
+NEAR_ROWS = 3  # maximum distance of a revert from the change
 Lines = Sequence[str]
 _HOST = re.compile(r"[^\x00-\x20\x7f/:@\[\]?#]{1,253}")
 
 
 @dataclass(frozen=True, slots=True)
 class ValueSpec:
-    """Description and range of a value.
-
-    choices    the allowed values; (): any
-    least      the smallest allowed number; None: no bound
-    most       the largest allowed number, or the greatest length of a text or list; None: no bound
-    """
+    """The description and the range of a value, used to annotate a field."""
 
     help: str
     _: KW_ONLY
-    choices: tuple[str, ...] = ()
-    least: float | None = None
-    most: float | None = None
+    choices: tuple[str, ...] = ()  # the allowed values; (): any
+    least: float | None = None  # the smallest allowed number
+    most: float | None = None  # the largest allowed number, or the maximum length of a text or list
 
     @property
     def bounds(self) -> tuple[float, float]:
         return -math.inf if self.least is None else self.least, math.inf if self.most is None else self.most
 
-    def contains(self, value: float) -> bool:
-        """Return whether a number is within the bounds; NaN is not."""
-        return (self.least is None or value >= self.least) and (self.most is None or value <= self.most)
-
     def allows(self, value: str | float) -> bool:
-        """Return whether a value is one of the choices, or within the bounds."""
+        """Return whether a value is one of the choices, or a number or length within the bounds."""
         if self.choices:
             return value in self.choices
-        return self.contains(len(value) if isinstance(value, str) else value)
+        least, most = self.bounds
+        return least <= (len(value) if isinstance(value, str) else value) <= most
 
     @property
     def range(self) -> str:
-        """The values that it allows, for a sentence: "must be …"."""
+        """The allowed values, as the end of the sentence "must be …"."""
         if self.choices:
             return f"{', '.join(self.choices[:-1])} or {self.choices[-1]}"
         return f"at most {self.most} characters long" if self.least is None else f"between {self.least} and {self.most}"
 
 
 def declared_range(hint: Any) -> ValueSpec | None:
-    """Return the description in an annotation, also of an optional value; None if there is none."""
+    """Return the ValueSpec in an annotation, even inside an optional type, or None."""
     nested = (declared_range(item) for item in (*getattr(hint, "__metadata__", ()), *get_args(hint)))
     return hint if isinstance(hint, ValueSpec) else next(filter(None, nested), None)
 
@@ -88,7 +80,7 @@ def is_host(host: str) -> bool:
         return bool(ip_address(host))
     if not _HOST.fullmatch(host):
         return False
-    with suppress(UnicodeError):  # a part between dots has a length that DNS can't carry
+    with suppress(UnicodeError):  # a label of the name is empty or too long
         return bool(host.encode("idna"))
     return False
 
@@ -104,15 +96,15 @@ def is_loopback(host: str) -> bool:
 
 
 def changes_white_space(old: Lines, new: Lines) -> bool:
-    """Return whether two texts differ in nothing but blank lines and white space at line ends."""
+    """Return whether two texts differ only in blank lines and white space at line ends."""
     return [line.rstrip() for line in old if line.strip()] == [line.rstrip() for line in new if line.strip()]
 
 
 def is_revert(start_row: int, old: Lines, new: Lines, states: Iterable[tuple[int, Lines, Lines]]) -> bool:
-    """Return whether new lines for the `old` ones from `start_row` on bring back what the user changed.
+    """Return whether an edit of the `old` lines from `start_row` on brings back text that the user has changed.
 
-    `states` are earlier texts of changed lines: each with its first row and the lines that are there now. A revert puts
-    a whole state, or some of it, in place of what is there now.
+    `states` are the user's changes: the first row, the lines that are there now, and the earlier lines. An edit is a
+    revert if it restores all earlier lines, or if it only replaces lines of a change by earlier ones.
     """
     taken, brought = [line for line in old if line.strip()], [line for line in new if line.strip()]
     for row, now, state in states:

@@ -1,8 +1,7 @@
-"""Settings: each declared once, with its range and its description, and resolved by precedence.
+"""Declare settings, and resolve their values: flags before the environment, the TOML file and the defaults.
 
 A setting is a dataclass field. Its declaration determines the value checks, the flags of every command (`cli.options`)
-and the tables of docs/settings.md and docs/editors.md (`python -m tools.settings_page`). Levels: defaults < TOML file <
-environment < flags. Unknown keys are errors, never ignored.
+and the tables of docs/settings.md and docs/editors.md (`python -m tools.settings_page`).
 """
 
 from __future__ import annotations
@@ -24,35 +23,33 @@ from codespec.user_folders import config_folder
 
 PREFIX = "CODESPEC_"
 NO_SETTINGS = ("CODESPEC_NATIVE_PATH", "CODESPEC_PROMPTS", "CODESPEC_SERVE_TOKEN")
-TABLES = ("serve",)  # file tables with settings outside the engine; their variables are CODESPEC_SERVE_*
+TABLES = ("serve",)  # the file's tables of settings that are not the engine's; variables begin CODESPEC_SERVE_
 SPELLED_TRUE, SPELLED_FALSE = ("1", "true", "yes"), ("0", "false", "no")
 _KEY = "setting"
-_ASIDE, _LINK = re.compile(r" \(\[[^\]]*\]\([^)]*\)\)"), re.compile(r"\[([^\]]*)\]\([^)]*\)")  # of Markdown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting(ValueSpec):
-    """Metadata of a setting, apart from its name, type and default. `help` is Markdown, for pages and `--help`.
+    """Metadata of a setting. `help` is Markdown, for the documentation and for `--help`."""
 
-    shown      its default, in Markdown ("": the value itself)
-    metavar    placeholder for its value in `--help`
-    automatic  whether 0, also spelled `auto`, means that the value is measured
-    common     whether `--help` shows the flag, not only `--help-all`
-    """
-
-    shown: str = ""
-    metavar: str | None = None
-    automatic: bool = False
-    common: bool = False
+    shown: str = ""  # the default in Markdown ("": the value itself)
+    metavar: str | None = None  # the placeholder of the value in `--help`
+    automatic: bool = False  # whether 0, or `auto`, means that the value is measured
+    common: bool = False  # whether `--help` shows the flag, not only `--help-all`
 
 
 def plain(help: str) -> str:
-    """Return a text in Markdown without its marks: links keep their text, those in brackets of their own go."""
-    return _LINK.sub(r"\1", _ASIDE.sub("", help)).replace("`", "")
+    """Return a Markdown text without links and backquotes. A link in parentheses is dropped with its text."""
+    help = re.sub(r" \(\[[^\]]*\]\([^)]*\)\)", "", help)
+    return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", help).replace("`", "")
 
 
 def setting(default: Any, help: str, **facts: Any) -> Any:
     """Return a dataclass field with this metadata. A callable default is used as the field's `default_factory`."""
+    if facts.get("automatic"):
+        facts = {"shown": "`auto`", "metavar": "N|auto", **facts}
+    elif type(default) is int:
+        facts = {"metavar": "N", **facts}
     metadata = {_KEY: Setting(help, **facts)}
     if callable(default):
         return field(default_factory=default, metadata=metadata)
@@ -64,14 +61,14 @@ def declared(schema: type) -> dict[str, Setting]:
 
 
 def check_values(settings: Any) -> None:
-    """Raise ConfigError for the first value outside its setting's choices or range."""
+    """Raise ConfigError for the first value that is not among its setting's choices or within its range."""
     for name, facts in declared(type(settings)).items():
         value = getattr(settings, name)
         if facts.choices and value not in facts.choices:
             raise ConfigError(f"{name} = {value!r} is unknown", f"choose one of {', '.join(facts.choices)}")
         if facts.automatic and value == 0:
             continue
-        if facts.least is not None and not value >= facts.least:  # written so that NaN fails
+        if facts.least is not None and not value >= facts.least:  # NaN fails this test too
             raise ConfigError(f"{name} = {value} is too small", f"it must be at least {facts.least}")
         if facts.most is not None and not value <= facts.most:
             raise ConfigError(f"{name} = {value} is too large", f"it must be at most {facts.most}")
@@ -79,17 +76,16 @@ def check_values(settings: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """The values that one source sets. `place` names the source in messages."""
+    """The settings from one source, which `place` names in messages."""
 
     place: str
     values: dict[str, Any]
 
 
 class Settings:
-    """The configuration file and the environment of one command.
+    """The configuration file (None: the user's own, if it exists) and the environment (None: the process's).
 
-    The file is read when a setting is first asked for, and once for all of them. Without a `file` it is the user's own,
-    if it exists. `environment` None: the process's.
+    The file is read on first use.
     """
 
     def __init__(self, file: Path | str | None = None, environment: Mapping[str, str] | None = None) -> None:
@@ -108,10 +104,9 @@ class Settings:
         return _parse(self.file) if self.file else {}
 
     def levels(self, schema: type, flags: Mapping[str, Any], table: str = "") -> tuple[Level, Level, Level]:
-        """Return the values set at each level for the fields of `schema`, which must all have defaults.
+        """Return the settings of a dataclass from the file's `table` ("": the top level), the environment and flags.
 
-        The levels are the file's [table] (the top level for ""), CODESPEC_* variables (CODESPEC_TABLE_*) and flags that
-        are not None. Raises ConfigError.
+        Flags that are None are not set. Raise ConfigError for the first unknown setting or value of a wrong type.
         """
         variables = os.environ if self._environment is None else self._environment
         set_by_flags = {key: _typed(schema, key, value, key) for key, value in flags.items() if value is not None}
@@ -124,17 +119,14 @@ class Settings:
 
 
 def user_file() -> Path | None:
-    """Return the user's configuration file, or None if it does not exist.
-
-    A file that exists but can't be read is returned, so the error is reported when it is read.
-    """
+    """Return the user's configuration file, or None if it does not exist."""
     file = config_folder() / "config.toml"
     try:
         file.lstat()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except OSError:
-        return file
+    except OSError:  # reported when the file is read
+        pass
     return file
 
 
@@ -142,9 +134,8 @@ def _parse(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(read_text(file))
     except OSError as error:
-        raise ConfigError(
-            f"The configuration file {file} can't be read ({error.strerror or error})", "check its path"
-        ) from error
+        what = f"The configuration file {file} can't be read ({error.strerror or error})"
+        raise ConfigError(what, "check its path") from error
     except NotUtf8 as error:
         raise ConfigError(f"The configuration file {file} is not UTF-8 text ({error})", "save it as UTF-8") from error
     except (ValueError, RecursionError) as error:  # not only TOMLDecodeError: a number may have too many digits
@@ -170,7 +161,7 @@ def _from_environment(schema: type, environment: Mapping[str, str], table: str) 
 
 
 def _typed(schema: type, key: str, value: Any, label: str) -> Any:
-    """Return a value with the setting's type, converting whole numbers to floats. Raises ConfigError for others."""
+    """Return a value with the setting's type; a whole number may become a float. Raise ConfigError for others."""
     kind = _kind(schema, key, label)
     if value == "auto" and declared(schema)[key].automatic:
         return 0
@@ -179,12 +170,13 @@ def _typed(schema: type, key: str, value: Any, label: str) -> Any:
     if kind is float and type(value) is int and abs(value) < 2**53:
         return float(value)
     if type(value) is not kind:
-        raise ConfigError(f"{label} = {value!r}", f"it must be {_article(kind)}")
+        kinds = {int: "a whole number", float: "a number", bool: "true or false", str: "text", dict: "a table"}
+        raise ConfigError(f"{label} = {value!r} is invalid", f"it must be {kinds[kind]}")
     return value
 
 
 def _read_text(schema: type, key: str, text: str, label: str) -> Any:
-    """Convert a variable's text to the setting's type, or return the text unchanged if that fails."""
+    """Convert a variable's text to the setting's type. Return invalid text unchanged."""
     kind = _kind(schema, key, label)
     if kind is bool:
         spelled = text.lower()
@@ -198,7 +190,7 @@ def _read_text(schema: type, key: str, text: str, label: str) -> Any:
 
 
 def _kind(schema: type, key: str, label: str) -> type:
-    """Return a setting's type, taken from its default. Raises ConfigError for an unknown setting."""
+    """Return the type of a setting's default. Raise ConfigError for an unknown setting."""
     known = [item.name for item in fields(schema)]
     if key not in known:
         near = get_close_matches(key, known, 1)
@@ -207,15 +199,13 @@ def _kind(schema: type, key: str, label: str) -> type:
     return type(getattr(schema(), key))
 
 
-def _article(kind: type) -> str:
-    return {int: "a whole number", float: "a number", bool: "true or false", str: "text", dict: "a table"}[kind]
-
-
 def read_caps(text: str) -> dict[str, int]:
-    """Parse caps such as comment=10,python.docstring=0. Raises ConfigError for invalid text."""
+    """Parse caps such as comment=10,python.docstring=0. Raise ConfigError for invalid text."""
     pairs = [item.strip().partition("=") for item in text.split(",") if item.strip()]
     if any(not re.fullmatch(r"\d{1,3}", number.strip()) for _, _, number in pairs):
-        raise ConfigError(f"caps = {text!r}", "write class=tokens, for example comment=10,python.docstring=0")
+        raise ConfigError(
+            f"caps = {text!r} is invalid", "write class=tokens, for example comment=10,python.docstring=0"
+        )
     return {name.strip(): int(number) for name, _, number in pairs}
 
 

@@ -1,10 +1,10 @@
-"""The daemon from startup to shutdown: its application with the routes of every dialect, signals, draining.
+"""The daemon's HTTP application, with the routes of every dialect, from startup to shutdown.
 
-The daemon listens immediately and then loads the models. After the first SIGTERM or SIGINT, it finishes the open
-requests and exits with 0; after the second, it exits at once. If the engine dies, the daemon exits with an error, and
-its supervisor (an editor's language server, systemd) starts another one instead of getting 503 forever.
+The daemon listens at once, and then loads the models. After the first SIGTERM or SIGINT, it finishes the open requests
+and exits with 0; after the second, it exits at once. If the engine fails, the daemon exits with an error, so that its
+supervisor (an editor's language server, systemd) starts another one.
 
-The access log contains only the method, route, status and duration of each request, never a query, a header or a body.
+The access log has the method, route, status and duration of each request, but never a query, a header or a body.
 """
 
 from __future__ import annotations
@@ -20,81 +20,62 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from aiohttp import web
-from aiohttp.typedefs import Handler
 
 from codespec.api.config import ServeConfig, check_bind
 from codespec.client import proof
-from codespec.errors import CodespecError, ServeError
+from codespec.errors import ServeError
+from codespec.server import middleware, sockets
 from codespec.server.chat_template import CHAT_TEMPLATES, ChatTemplates
-from codespec.server.connections import CONNECTIONS, Connections, Runner, listen, open_files
 from codespec.server.daemon import DAEMON, RETRY_SECONDS, Daemon, Source, stopping
-from codespec.server.dialects import codespec, edits, llama_cpp, ollama, openai, sweep, tabby
+from codespec.server.dialects import codespec, llama_cpp, ollama, openai, sweep, tabby
 from codespec.server.keys_file import Keyring, watch
-from codespec.server.logs import log, log_failure, safe_output, start_logging
-from codespec.server.security import (
-    ACCESS,
-    PROOF_KEYS,
-    PROOF_PATHS,
-    PROOF_ROUTES,
-    SCOPES,
-    Access,
-    Scopes,
-    guard,
-    proof_keys,
-)
-from codespec.server.wire import Refused, error_reply, read_fields, reply, route_of
+from codespec.server.logs import safe_output, start_logging
+from codespec.server.wire import read_fields, reply
 from codespec.user_folders import named_path, read_token
 
 STOP_SECONDS = 5.0  # for the engine's thread to stop after the last request
 REFUSE_SECONDS = 1.0  # to send open requests the error that the daemon is stopping
-UNUSED_SECONDS = 86_400.0  # without a request, after which a daemon that was started on demand ends
-MIN_WAIT = 1.0  # between two looks at a daemon whose last request is still open
+UNUSED_SECONDS = 86_400.0  # without a request, after which a daemon that an editor started exits
 IDLE_SECONDS = 75.0  # keep-alive of a connection without a request
-READY = "/ready"  # open to anyone, without details
-HEALTH = frozenset({"/health", "/v1/health", READY, *PROOF_PATHS})  # the requests that clients send first
-HTTP_ERRORS = {
-    404: ("path", "docs/clients.md lists the endpoints"),
-    405: ("method", "use a method that Allow lists"),
-}
+READY = "/ready"  # needs no token
+HEALTH = frozenset({"/health", "/v1/health", READY, *sockets.PROOF_PATHS})  # served even if too many requests are open
 
 
 def serve(source: Source, config: ServeConfig, unused_seconds: float = 0.0) -> int:
-    """Serve until a signal arrives, or until no request came for `unused_seconds` (0: no limit).
+    """Serve until a signal arrives or `unused_seconds` (0: no limit) pass without a request; return the exit code.
 
-    Return the exit code. Raise CodespecError if the daemon can't start.
+    Raise CodespecError if the daemon can't start.
     """
     token = read_token(config.token_file)
     check_bind(config.host, token, config.keys)
     metrics_token = read_token(config.metrics_token_file, {}) if config.metrics_token_file else ""
-    notes, printed = list[str](), list[str]()
-    keyring = Keyring(named_path(config.keys), notes) if config.keys else None
-    access = Access(token, metrics_token, keyring)
-    for note in notes:
-        print(f"codespec: {note}", file=sys.stderr, flush=True)
+    printed: list[str] = []
+    keyring = Keyring(named_path(config.keys)) if config.keys else None
+    access = middleware.Access(token, metrics_token, keyring)
     with safe_output(config.log_kb * 1000) as output:
         start_logging(config.access_log)
-        keys = proof_keys(token)
+        keys = sockets.proof_keys(token)
         daemon = Daemon(source, config.queue, output, keyring, config.edit_format)
         try:
             runner = make_runner(build_app(daemon, config.host, access, keys))
             asyncio.run(_serve(runner, config, daemon, printed, unused_seconds))
         finally:
             stopped = source.stop(STOP_SECONDS)
-            _print_notes(source, printed)  # errors while saving
-    if not stopped:  # still loading: nothing is lost, and the process would otherwise exit inside torch
+            _print_notes(source, printed)  # such as errors while saving
+    if not stopped:  # the models are still loading: there is nothing to save, and a normal exit could crash in torch
         os._exit(0)
     return 0
 
 
 async def _serve(
-    runner: Runner, config: ServeConfig, daemon: Daemon, printed: list[str], unused_seconds: float
+    runner: sockets.Runner, config: ServeConfig, daemon: Daemon, printed: list[str], unused_seconds: float
 ) -> None:
-    asyncio.get_running_loop().set_exception_handler(runner.app[CONNECTIONS].on_loop_error)
+    asyncio.get_running_loop().set_exception_handler(runner.app[middleware.CONNECTIONS].on_loop_error)
     await runner.setup()
     stop, watching = _stop_signals(), follow_keys(daemon)
     unused = asyncio.create_task(stop_unused(daemon, unused_seconds, stop)) if unused_seconds else None
     try:
-        await listen(runner, config)
+        await sockets.listen(runner, config)
         daemon.source.start(asyncio.get_running_loop())
         await _until(stop, _run(daemon, printed))
     finally:
@@ -104,15 +85,15 @@ async def _serve(
 
 
 async def stop_unused(daemon: Daemon, seconds: float, stop: asyncio.Event) -> None:
-    """Set `stop` once no request came for this time. Questions about the daemon's state don't count."""
+    """Set `stop` after this time without a request. Requests for the daemon's state don't count."""
     while (left := daemon.last_used + seconds - time.monotonic()) > 0 or daemon.num_open:
-        await asyncio.sleep(max(left, MIN_WAIT))
+        await asyncio.sleep(max(left, 1.0))
     print(f"codespec: stopping; no request came for {seconds / 3600:g} h", flush=True)
     stop.set()
 
 
 def follow_keys(daemon: Daemon, *, by_signal: bool = True) -> asyncio.Task[NoReturn] | None:
-    """Watch the keys file, and read it on SIGHUP. Return the watching task, or None without such a file.
+    """Start a task that reads the keys file when it changes, and on SIGHUP. Return None without a keys file.
 
     SIGHUP then keeps its default effect, which ends the daemon when its terminal is closed.
     """
@@ -126,11 +107,11 @@ def follow_keys(daemon: Daemon, *, by_signal: bool = True) -> asyncio.Task[NoRet
 
 
 async def drain(runner: web.AppRunner, daemon: Daemon, seconds: float) -> None:
-    """Let open requests finish. Those that don't in time get an error, those with an incomplete body at once."""
+    """Wait until the open requests finish. Send an error to the others, and at once if their body is incomplete."""
     daemon.stopping = True
     for site in runner.sites:
         await site.stop()
-    connections = runner.app[CONNECTIONS]
+    connections = runner.app[middleware.CONNECTIONS]
     if not await connections.quiet(seconds, stopping):
         daemon.refuse_open()
         await connections.quiet(REFUSE_SECONDS, stopping)
@@ -146,18 +127,18 @@ async def _until(stop: asyncio.Event, run: Coroutine[Any, Any, NoReturn]) -> Non
     running.cancel()
 
 
-def make_runner(app: web.Application) -> Runner:
+def make_runner(app: web.Application) -> sockets.Runner:
     """Return a runner that cancels a handler when its client disconnects, and that logs no client data."""
     silent = logging.getLogger("codespec.server.http")
     silent.setLevel(logging.CRITICAL + 1)
-    return Runner(
+    return sockets.Runner(
         app,
         handler_cancellation=True,
         access_log=None,
         logger=silent,
         keepalive_timeout=IDLE_SECONDS,
         auto_decompress=False,  # a small body could expand to a large one
-        shutdown_timeout=REFUSE_SECONDS,  # for writes after a handler's end
+        shutdown_timeout=REFUSE_SECONDS,  # for a reply to be written after its handler has returned
     )
 
 
@@ -177,7 +158,7 @@ def _print_notes(source: Source, printed: list[str]) -> None:
 
 
 def _stop_signals() -> asyncio.Event:
-    """Return an event that the first signal sets; the second signal ends the process."""
+    """Return an event that the first SIGTERM or SIGINT sets. The second signal ends the process."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
 
     def handle(number: int) -> None:
@@ -192,75 +173,40 @@ def _stop_signals() -> asyncio.Event:
 
 
 def build_app(
-    daemon: Daemon,
-    host: str = "127.0.0.1",
-    access: Access | None = None,
-    keys: proof.Keys | None = None,
+    daemon: Daemon, host: str = "127.0.0.1", access: middleware.Access | None = None, keys: proof.Keys | None = None
 ) -> web.Application:
     """Build the application with all routes and middleware. Without `keys`, the daemon can't prove its identity."""
-    access = access or Access()
-    connections = Connections(open_files())
-    open_paths = PAGE_PATHS | PROOF_PATHS | {READY}
-    guards = [record, answer_errors, connections.watch(HEALTH), guard(host, access, open_paths)]
-    app = web.Application(middlewares=guards)
-    app[DAEMON], app[CONNECTIONS], app[CHAT_TEMPLATES] = daemon, connections, ChatTemplates()
-    app[SCOPES], app[PROOF_KEYS], app[ACCESS] = Scopes(), keys or proof.Keys(), access
+    access, connections = access or middleware.Access(), middleware.Connections(middleware.open_files())
+    guards = middleware.guard(host, access, PAGE_PATHS | sockets.PROOF_PATHS | {READY})
+    app = web.Application(middlewares=[middleware.record, middleware.answer_errors, connections.watch(HEALTH), guards])
+    app[DAEMON], app[middleware.CONNECTIONS], app[CHAT_TEMPLATES] = daemon, connections, ChatTemplates()
+    app[middleware.SCOPES], app[middleware.ACCESS] = middleware.Scopes(), access
+    app[sockets.PROOF_KEYS] = keys or proof.Keys()
     app.on_cleanup.append(lambda app: app[CHAT_TEMPLATES].close())
-    for dialect in (codespec, edits, sweep, llama_cpp, openai, tabby, ollama):
+    for dialect in (codespec, sweep, llama_cpp, openai, tabby, ollama):
         app.router.add_routes(dialect.ROUTES)
-    app.router.add_routes([*PAGE_ROUTES, *PROOF_ROUTES])
+    app.router.add_routes([*PAGE_ROUTES, *sockets.PROOF_ROUTES])
     app.router.add_get(READY, ready)
     app.router.add_post("/v1/completions", complete_v1)
     return app
 
 
 async def ready(request: web.Request) -> web.StreamResponse:
-    """Reply 200 if requests are accepted, else 503. `GET /health` reports whether the process lives."""
+    """Reply with 200 if the daemon accepts requests, else with 503."""
     if request.app[DAEMON].state not in ("ready", "idle"):
         raise ServeError("The daemon is not ready: try again in a moment.", 503, RETRY_SECONDS)
     return reply({"status": "ready"}, headers={"Cache-Control": "no-store"})
 
 
 async def complete_v1(request: web.Request) -> web.StreamResponse:
-    """Handle the path that OpenAI and Tabby share. Only Tabby's bodies have `segments` or `debug_options`."""
+    """Handle the path that OpenAI's and Tabby's APIs share. Only Tabby's bodies have `segments` or `debug_options`."""
     fields = await read_fields(request)
     if "segments" in fields or "debug_options" in fields:
         return await tabby.complete(request, fields)
     return await openai.complete(request, fields)
 
 
-@web.middleware
-async def record(request: web.Request, handler: Handler) -> web.StreamResponse:
-    begun, status = time.perf_counter(), 499
-    try:
-        response = await handler(request)
-        status = response.status
-        return response
-    finally:
-        ms = (time.perf_counter() - begun) * 1000
-        log.info("%s %s %d %.0f ms", request.method[:8], route_of(request), status, ms)
-
-
-@web.middleware
-async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    try:
-        return await handler(request)
-    except CodespecError as error:
-        return error_reply(error)
-    except web.HTTPException as error:
-        field, fix = HTTP_ERRORS.get(error.status, ("request", "correct it"))
-        response = error_reply(Refused(f"{field} is refused ({error.reason}): {fix}.", field, error.status))
-        if "Allow" in error.headers:
-            response.headers["Allow"] = error.headers["Allow"]
-        return response
-    except ConnectionResetError:
-        raise
-    except Exception as error:  # last resort: the client gets one sentence, the log gets the exception's type
-        log_failure(f"{route_of(request)} failed", error)
-        return error_reply(ServeError(f"The daemon failed here ({type(error).__name__}): please report it.", 500))
-
-
-# The page at /, an editor in the browser that demonstrates speculation. Its files are built from web/.
+# The page at / is an editor in the browser that demonstrates speculation. Its files are built from web/.
 PAGE = Path(__file__).with_name("page")
 PAGE_FILES = {
     "index.html": "text/html",
@@ -274,7 +220,7 @@ PAGE_POLICY = (
     "form-action 'none'; frame-ancestors 'none'"
 )
 PAGE_HEADERS = {
-    "Cache-Control": "no-cache",  # cached but revalidated: a newer daemon has a newer page
+    "Cache-Control": "no-cache",  # the browser must revalidate it, because a newer daemon has a newer page
     "Content-Security-Policy": PAGE_POLICY,
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -284,7 +230,7 @@ PAGE_HEADERS = {
 
 
 async def send_file(request: web.Request) -> web.StreamResponse:
-    """Serve a file of the page, by default index.html. Only the names in PAGE_FILES reach the file system."""
+    """Serve a file of the page, by default index.html. Any name that is not in PAGE_FILES gets 404."""
     name = request.match_info.get("name", "index.html")
     if name not in PAGE_FILES:
         raise web.HTTPNotFound
@@ -292,5 +238,4 @@ async def send_file(request: web.Request) -> web.StreamResponse:
 
 
 PAGE_ROUTES = [web.get("/", send_file), web.get("/page/{name}", send_file)]
-# Open without a token: the page contains no data, and it prompts for the token.
-PAGE_PATHS = frozenset({"/", "/page/{name}"})
+PAGE_PATHS = frozenset({"/", "/page/{name}"})  # need no token: the page contains no data, and it asks for the token

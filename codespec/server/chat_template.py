@@ -1,8 +1,7 @@
-"""Chat templates: render a conversation to the target's prompt ids with the model's own template.
+"""Render conversations with the target's chat template, in a separate process (`chat_template_process`).
 
-Only the template may write control tokens. In the messages, the first characters of control tokens are replaced by
-placeholders before rendering and restored after tokenization, so a message that contains `<|im_end|>` stays text. The
-template runs in a separate process (`chat_template_process`).
+Only the template may write control tokens; `<|im_end|>` in a message must stay text. So the first characters of control
+tokens are replaced by placeholders in the messages before rendering, and restored after tokenization.
 """
 
 from __future__ import annotations
@@ -12,8 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aiohttp import web
 
@@ -30,20 +28,18 @@ if TYPE_CHECKING:
 
 COMMAND = (sys.executable, "-P", "-m", "codespec.server.chat_template_process")
 START_SECONDS = 60.0  # its imports take one or two seconds, or ten on a busy machine
-MAX_REPLY = 12 * (2 * MAX_BODY + MAX_ADDED)  # bytes: twelve per character outside the basic plane
+MAX_REPLY = 12 * (2 * MAX_BODY + MAX_ADDED)  # bytes: JSON takes up to twelve for a character
 _WRONG = "messages can't be laid out by the model's chat template"
-# Characters without an assigned meaning: Unicode's noncharacters, then a private use plane.
-_FREE = (*range(0xFDD0, 0xFDF0), *range(0xF0000, 0xF1000))
+_FREE = (*range(0xFDD0, 0xFDF0), *range(0xF0000, 0xF1000))  # placeholders: noncharacters, then private-use characters
 
 
-@dataclass(frozen=True, slots=True)
-class ChatMessage:
+class ChatMessage(NamedTuple):
     role: str
     content: str
 
 
 def find_chat_template(tokenizer: TextTokenizer) -> str:
-    """Return the source of the model's template, or "" if it has none. Of several, the one named `default` is used."""
+    """Return the model's chat template, or "" if it has none. Of several templates, take the one named `default`."""
     template = tokenizer.config.get("chat_template")
     if isinstance(template, list):
         named = (entry for entry in template if isinstance(entry, dict) and entry.get("name") == "default")
@@ -54,7 +50,7 @@ def find_chat_template(tokenizer: TextTokenizer) -> str:
 def hide_control_tokens(
     tokenizer: TextTokenizer, conversation: Sequence[ChatMessage]
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the template process's input, and the placeholder of each hidden character."""
+    """Return the input of the template process, and the placeholder of each hidden character."""
     placeholders = find_placeholders(tokenizer.control_starts, [message.content for message in conversation])
     table = str.maketrans(placeholders)
     messages = [{"role": message.role, "content": message.content.translate(table)} for message in conversation]
@@ -66,13 +62,13 @@ def hide_control_tokens(
 def encode_prompt(
     tokenizer: TextTokenizer, rendered: str, placeholders: Mapping[str, str]
 ) -> tuple[tuple[int, ...], str]:
-    """Return the prompt's ids, up to the start of the model's reply, and their text."""
+    """Return the token ids of a rendered conversation, and their text."""
     ids = tuple(tokenizer.encode_with_specials(rendered, placeholders))
     return ids, tokenizer.decode_bytes(ids).decode("utf-8", "replace")
 
 
 def find_placeholders(hidden: frozenset[str], texts: Sequence[str]) -> dict[str, str]:
-    """Map each hidden character to a different one that occurs in none of the texts."""
+    """Map each hidden character to a placeholder of its own, which no text contains."""
     taken = set().union(*texts)
     free = [chr(code) for code in _FREE if chr(code) not in taken]
     if len(free) < len(hidden):
@@ -81,24 +77,20 @@ def find_placeholders(hidden: frozenset[str], texts: Sequence[str]) -> dict[str,
 
 
 class ChatTemplates:
-    """Renders one conversation at a time. Starts the process on first use, and again after it has ended."""
+    """Renders one conversation at a time. The process starts on first use, and again after it was killed."""
 
     def __init__(self) -> None:
         self._process: asyncio.subprocess.Process | None = None
         self._lock = asyncio.Lock()
 
     async def render(self, conversation: Mapping[str, Any]) -> str:
-        """Return the rendered text of a conversation from `hide_control_tokens`. Raise RequestError on `messages`."""
+        """Return the text of a conversation from `hide_control_tokens`. Raise RequestError if the template fails."""
         async with self._lock:
-            replied = False
+            reply: dict[str, Any] = {}
             try:
                 reply = await self._request(conversation)
-                replied = True
-            except TimeoutError as error:
-                sentence = f"{_WRONG} (it takes longer than {SECONDS} s): use /v1/completions, or another model."
-                raise RequestError(sentence, "messages") from error
             finally:
-                if not replied:  # otherwise a late reply would be read as the next one
+                if not reply:  # failed or cancelled: a late reply would be read as the next one
                     await self.close()
         if "text" in reply:
             return str(reply["text"])
@@ -113,17 +105,18 @@ class ChatTemplates:
         await process.communicate()
 
     async def _request(self, conversation: Mapping[str, Any]) -> dict[str, Any]:
-        process = await self._running()
-        assert process.stdin is not None and process.stdout is not None
         try:
+            process = await self._running()
+            assert process.stdin is not None and process.stdout is not None
             async with asyncio.timeout(SECONDS):
                 process.stdin.write(json.dumps(conversation).encode() + b"\n")
                 await process.stdin.drain()
                 reply: dict[str, Any] = parse_json(await process.stdout.readline())
-        except (ConnectionError, ValueError) as error:  # the process ended, or its reply exceeds the limit
-            sentence = f"{_WRONG} (the process that renders it crashed): use /v1/completions, or another model."
-            raise RequestError(sentence, "messages") from error
-        return reply
+                return reply
+        except (TimeoutError, ConnectionError, ValueError) as error:  # ValueError: the reply is cut or too long
+            late = isinstance(error, TimeoutError)
+            why = f"it takes longer than {SECONDS} s" if late else "the process that renders it crashed"
+            raise RequestError(f"{_WRONG} ({why}): use /v1/completions, or another model.", "messages") from error
 
     async def _running(self) -> asyncio.subprocess.Process:
         if self._process is None:

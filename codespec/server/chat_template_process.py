@@ -1,10 +1,7 @@
-"""Render conversations with a model's chat template, in a separate process.
+"""A process that renders conversations with a model's chat template; it replies to each line of JSON with another.
 
-`python -P -m codespec.server.chat_template_process` reads one line of JSON and writes one, in a loop.
-
-A template is a program that ships with the model. Jinja's sandbox denies access to files, but it does not prevent
-endless loops or the use of all memory. This process limits time and memory, and the daemon kills it if it does not
-reply.
+A chat template is a program that comes with the model. Jinja's sandbox denies access to files, but does not prevent
+endless loops or the use of all memory. So this process limits its memory, and the daemon kills it if it is too slow.
 """
 
 from __future__ import annotations
@@ -25,17 +22,17 @@ if TYPE_CHECKING:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 SECONDS = 5  # per conversation: real templates take a few milliseconds
-MEMORY = 1 << 29  # bytes, in addition to those of the packages
-MAX_ADDED = 1 << 20  # characters that the template may add; the messages may occur twice in the text
+MEMORY = 1 << 29  # bytes, in addition to those of the imported packages
+MAX_ADDED = 1 << 20  # characters that a template may add to twice the messages
 
 
 def render(conversation: Mapping[str, Any]) -> dict[str, str]:
-    """Render `messages` with `template` and its special `tokens`. Return the `text`, or the template's `error`."""
+    """Render `messages` with `template` and the special `tokens`. Return {"text": …} or {"error": …}."""
     messages = conversation["messages"]
     try:
         template = _environment().from_string(conversation["template"])
         text = template.render(messages=messages, add_generation_prompt=True, **conversation["tokens"])
-    except Exception as error:  # report any exception of the template instead of raising it
+    except Exception as error:  # a template can raise any exception
         return {"error": str(error) or type(error).__name__}
     if len(text) > MAX_ADDED + 2 * sum(len(message["content"]) for message in messages):
         return {"error": "its text is longer than twice the messages"}
@@ -44,18 +41,18 @@ def render(conversation: Mapping[str, Any]) -> dict[str, str]:
 
 def main() -> None:
     """Reply to each line of stdin until it ends."""
-    _environment()  # imports its package before the memory is bounded
+    _environment()  # imports Jinja before the memory is limited
     _bound_memory()
     _write({})
     for line in sys.stdin.buffer:
-        signal.alarm(2 * SECONDS)  # a fallback if the daemon is gone; it normally kills this process sooner
+        signal.alarm(2 * SECONDS)  # if the daemon, which kills this process sooner, is gone
         _write(render(parse_json(line)))
         signal.alarm(0)
 
 
 @cache
 def _environment() -> ImmutableSandboxedEnvironment:
-    """Return a sandbox with what templates written for transformers may use."""
+    """Return a sandbox with the extensions and functions that transformers offers to templates."""
     from jinja2.exceptions import TemplateError
     from jinja2.ext import Extension, loopcontrols
     from jinja2.nodes import Node
@@ -64,7 +61,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
     from jinja2.utils import Namespace
 
     class Generation(Extension):
-        """`{% generation %}` marks the model's own words in training data; here its content is plain text."""
+        """`{% generation %}` marks the model's own words in training data. Its content is rendered as usual."""
 
         tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
 
@@ -75,14 +72,14 @@ def _environment() -> ImmutableSandboxedEnvironment:
     def refuse(message: str) -> None:
         raise TemplateError(message)
 
-    def to_json(value: object, **options: Any) -> str:  # Jinja's own escapes HTML
+    def to_json(value: object, **options: Any) -> str:  # Jinja's own filter escapes HTML
         return json.dumps(value, **{"ensure_ascii": False, **options})
 
     def now(form: str) -> str:
         return datetime.now().strftime(form)
 
     class PublicNamespace(Namespace):
-        """Keeps the names that Python's internals look up out of a template's reach."""
+        """A namespace without names that begin with an underscore, which could change Python's internals."""
 
         def __init__(self, *pairs: Any, **values: Any) -> None:
             super().__init__()
@@ -106,7 +103,7 @@ def _write(reply: Mapping[str, str]) -> None:
 
 
 def _bound_memory() -> None:
-    """Limit the address space to MEMORY above its current size, if the system reports that size."""
+    """Limit the address space to MEMORY above its current size, where /proc reports that size."""
     import resource
 
     try:

@@ -1,7 +1,4 @@
-"""What HTTP handlers see: the served model, what writes its text, readiness, a bounded queue, totals of requests.
-
-A source of text is an engine on its own thread, or a plugin.
-"""
+"""The daemon as HTTP handlers use it: the loaded model, the source of its text, a bounded queue, request metrics."""
 
 from __future__ import annotations
 
@@ -34,14 +31,14 @@ if TYPE_CHECKING:
     from codespec.text.tokenizer import TextTokenizer
 
 RETRY_SECONDS = 1  # delay before a client retries
-# A keystroke's completion is useful within a few hundred milliseconds, so the bounds are densest there.
+# Bounds of the histograms of times, densest below the half second in which a keystroke's completion is useful.
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 30)
 Result = TypeVar("Result")
 
 
 @dataclass(slots=True)
 class Progress:
-    """The progress of loading; written by the engine's thread, read by handlers."""
+    """The current phase of loading the models. The engine's thread writes it, and handlers read it."""
 
     phase: str = "waiting"
     begun: float = field(default_factory=time.monotonic)
@@ -53,30 +50,30 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The model that writes the text, as handlers see it. All but `engine` stays when an idle engine is freed."""
+    """The loaded model. When idle models are freed, only `engine` changes, to None."""
 
-    engine: Engine | None  # None if its models are freed, or if another server writes
+    engine: Engine | None  # None if the models are freed or an upstream server generates the text
     name: str  # the model's name in replies
     context: int  # maximum context in target tokens
     slots: int  # maximum number of requests in one round
-    tokenizer: TextTokenizer  # the model's, or one that stands for it if `mode` is upstream
+    tokenizer: TextTokenizer  # the model's, or a substitute if `mode` is upstream
     metrics: Metrics
     notes: list[str]
     device: str = "cpu"
     mode: str = "exact"  # one of exact, fast and upstream
-    variance: str = ""  # why exact mode does not hold although it is configured
+    variance: str = ""  # why the text is not exact although exact mode is configured
     kernel: str = ""  # the native kernels of the target's products
     prompt_budget: int = 0  # maximum tokens of an editor prompt
     prefetch: bool = False
     drafter: str = "none"  # the drafter's name
     model: str = ""  # the `model` setting ("": none)
     offer: Entry | None = None  # a better model to pull
-    no_fim: str = ""  # why the model can't fill in, if its tokenizer does not show it
+    no_fim: str = ""  # why the model can't fill in the middle, if its tokenizer does not tell
     names: tuple[str, ...] = ()  # all values of the setting `model` that select this model
 
     @classmethod
     def of(cls, engine: Engine, name: str, context: int, slots: int, **more: Any) -> Loaded:
-        """Return an engine with what handlers need of it."""
+        """Describe an engine. `more` sets further fields."""
         names = ("metrics", "notes", "mode", "variance", "kernel", "prompt_budget")
         facts = {fact: getattr(engine, fact) for fact in names}
         target = engine.target
@@ -92,10 +89,10 @@ class Loaded:
 
 
 class Source(ABC):
-    """Takes requests and pushes events to their handles. No method blocks the event loop, except `stop`.
+    """Runs requests and pushes events to their handles: an engine on its own thread, or a plugin.
 
-    An idle source has freed its models, and
-    loads them again for the next request.
+    No method except `stop` blocks the event loop. An idle source has freed its models, and loads them again for the
+    next request.
     """
 
     def __init__(self) -> None:
@@ -107,17 +104,17 @@ class Source(ABC):
 
     @property
     def takes_requests(self) -> bool:
-        """Whether requests are accepted, perhaps to wait for the models."""
+        """Whether requests are accepted, even if they must wait until idle models are loaded again."""
         return self.loaded is not None and self.state in ("ready", "idle")
 
     @property
     @abstractmethod
     def num_running(self) -> int:
-        """Number of open requests that are being written."""
+        """The number of requests whose text is being generated."""
 
     @property
     def warning(self) -> str:
-        """A sentence about a lasting fault, or ""; an engine has notes instead."""
+        """A sentence about a lasting fault of an upstream server, or ""."""
         return ""
 
     @property
@@ -130,7 +127,7 @@ class Source(ABC):
         """Start loading. Events are delivered on this loop."""
 
     async def until_loaded(self) -> None:
-        """Wait until requests can be taken. Raise the error if loading fails."""
+        """Wait until the models are loaded. Raise the error if loading fails."""
         await self._ready.wait()
         if self.error is not None:
             raise self.error
@@ -143,15 +140,15 @@ class Source(ABC):
 
     @abstractmethod
     def admit(self, handle: RequestHandle) -> None:
-        """Take a request. Raise ServeError."""
+        """Accept a request. Raise ServeError if the source takes none."""
 
     @abstractmethod
     def abort(self, handle: RequestHandle) -> None:
-        """Drop a request that its client has left."""
+        """Drop a request whose client has disconnected."""
 
     @abstractmethod
     async def call(self, function: Callable[[], Result]) -> Result:
-        """Run a function while no request uses the engine. Raise ServeError."""
+        """Run a function between two rounds of the engine and return its result. Raise ServeError."""
 
     @abstractmethod
     def stop(self, seconds: float) -> bool:
@@ -159,41 +156,38 @@ class Source(ABC):
 
 
 class Histogram:
+    """Counts of values by inclusive upper bounds."""
+
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds = tuple(bounds)
         self.counts = [0] * (len(self.bounds) + 1)
         self.sum: float = 0
 
     def observe(self, value: float, times: int = 1) -> None:
-        """Add a value. Bounds are inclusive."""
         self.counts[bisect_left(self.bounds, value)] += times
         self.sum += value * times
 
     def buckets(self) -> list[tuple[str, float]]:
-        """Return pairs of bound and cumulative count, in Prometheus' format. The last bound is +Inf."""
+        """Return pairs of an upper bound and a cumulative count, as Prometheus needs them. The last bound is +Inf."""
         ends = [*(f"{bound:g}" for bound in self.bounds), "+Inf"]
         return list(zip(ends, accumulate(self.counts), strict=True))
 
 
 class RequestMetrics:
-    """Totals over all requests since the daemon started.
-
-    `requests` counts by priority, `completions` counts choices by finish reason, `cancelled` counts requests by the
-    cause of cancellation, `failed` by the party at fault, and `refused` by reason. Times (seconds) cover only completed
-    requests for text.
-    """
+    """Counts of all requests since the daemon started, and the times of completed requests for text in seconds."""
 
     def __init__(self) -> None:
-        self.requests: Counter[str] = Counter()
-        self.completions: Counter[str] = Counter()
-        self.cancelled: Counter[str] = Counter(superseded=0, disconnected=0, deadline=0)
-        self.failed: Counter[str] = Counter(request=0, engine=0, stopping=0)
-        self.refused: Counter[str] = Counter(queue_full=0, not_ready=0)
+        self.requests: Counter[str] = Counter()  # by priority
+        self.completions: Counter[str] = Counter()  # choices, by finish reason
+        self.cancelled: Counter[str] = Counter(superseded=0, disconnected=0, deadline=0)  # by cause
+        self.failed: Counter[str] = Counter(request=0, engine=0, stopping=0)  # by the party at fault
+        self.refused: Counter[str] = Counter(queue_full=0, not_ready=0)  # by reason
         self.queue = Histogram(SECONDS)
         self.to_first_text = Histogram(SECONDS)
         self.to_end = Histogram(SECONDS)
 
     def end(self, handle: RequestHandle) -> None:
+        """Count a request that has ended or whose client has disconnected."""
         self.requests[handle.priority.name.lower()] += 1
         reasons = [completion.finish_reason for completion in handle.finished]
         self.completions.update(reasons)
@@ -206,14 +200,12 @@ class RequestMetrics:
         else:
             self.cancelled["deadline"] += "deadline" in reasons
             if handle.priority == Priority.INTERACTIVE:
-                self._time(handle, handle.ended - handle.arrived)
-
-    def _time(self, handle: RequestHandle, total: float) -> None:
-        self.to_end.observe(total)
-        queued = [completion.stats.queue_ms / 1000 for completion in handle.finished if completion.stats.rounds]
-        self.queue.observe(min(queued, default=total))
-        if handle.first_text is not None:
-            self.to_first_text.observe(handle.first_text - handle.arrived)
+                total = handle.ended - handle.arrived
+                queued = [completion.stats.queue_ms / 1000 for completion in handle.finished if completion.stats.rounds]
+                self.to_end.observe(total)
+                self.queue.observe(min(queued, default=total))
+                if handle.first_text is not None:
+                    self.to_first_text.observe(handle.first_text - handle.arrived)
 
 
 def _fault(error: CodespecError) -> str:
@@ -225,7 +217,7 @@ def _fault(error: CodespecError) -> str:
 
 
 class Daemon:
-    """One source of text with a queue of at most `queue` requests in addition to the running ones."""
+    """A source of text with a queue of at most `queue` waiting requests."""
 
     def __init__(
         self,
@@ -240,11 +232,11 @@ class Daemon:
         self.queue = queue
         self.output = output or LogOutput()
         self.keyring = keyring
-        self.faults: list[Callable[[], str]] = []  # each returns a sentence about a file of the daemon, or ""
+        self.faults: list[Callable[[], str]] = []  # functions that return a sentence about a broken file, or ""
         self.stopping = False
         self.metrics = RequestMetrics()
-        self.encoding = asyncio.Lock()  # only one long text is encoded at a time, which leaves a core for the engine
-        self.last_used = time.monotonic()  # by a request for text or with files
+        self.encoding = asyncio.Lock()  # one long text is encoded at a time, which leaves a core for the engine
+        self.last_used = time.monotonic()  # time of the last request that needs the models
         self._open: set[RequestHandle] = set()
 
     @property
@@ -253,12 +245,12 @@ class Daemon:
 
     @property
     def state(self) -> str:
-        """One of starting, ready, stopping, failed or stopped."""
+        """One of starting, ready, idle, stopping, failed and stopped."""
         return "stopping" if self.stopping else self.source.state
 
     @property
     def reason(self) -> str:
-        """Why the daemon can't serve yet or has failed, or what became of idle models, as a clause; else ""."""
+        """Why the daemon is not ready, as a clause; "" if it is."""
         source = self.source
         if source.error is not None:
             return source.error.fault.clause
@@ -268,7 +260,7 @@ class Daemon:
 
     @property
     def warning(self) -> str:
-        """A sentence about files that can't be written, or "" if there are none."""
+        """A sentence about the first file that can't be used or lasting fault, or ""."""
         loaded = self.source.loaded
         notes = loaded.notes if loaded is not None else []
         unkept = (f"{note[:1].upper()}{note[1:]}; make room there." for note in notes if isinstance(note, Unkept))
@@ -280,7 +272,7 @@ class Daemon:
         return max(0, self.num_open - self.source.num_running)
 
     def loaded(self) -> Loaded:
-        """Return the engine and its model's properties. Raise ServeError if they are not available."""
+        """Return the loaded model. Raise ServeError if the daemon is starting, stopping or failed."""
         source = self.source
         if self.stopping:
             raise stopping()
@@ -292,7 +284,7 @@ class Daemon:
         return source.loaded
 
     def ready(self) -> Loaded:
-        """Like `loaded`, but count a request that arrives too early as refused."""
+        """Return the loaded model, like `loaded`, but count an error as a refused request."""
         try:
             return self.loaded()
         except ServeError:
@@ -300,7 +292,7 @@ class Daemon:
             raise
 
     def edit_format(self, loaded: Loaded) -> EditFormat | str:
-        """Return the format of the model's edits, or the reason why it has none, as a clause."""
+        """Return the prompt format of the model's next edits, or a clause that says why it has none."""
         if loaded.mode == "upstream":
             return "only the upstream server has the model's tokenizer: serve the model here"
         return find_format(self._edit_format, loaded.name, loaded.tokenizer)
@@ -309,7 +301,7 @@ class Daemon:
     def submit(
         self, handle: RequestHandle, scope: str, account: Account | None = None, session: str = ""
     ) -> Iterator[None]:
-        """Submit a request; abort it if the block exits early. Raise ServeError if the daemon can't take it."""
+        """Submit a request, and abort it on exit if it has not ended. Raise ServeError if the daemon can't take it."""
         slots = self.ready().slots
         if self.num_open >= slots + self.queue and not self._make_room(scope):
             if account is not None:
@@ -333,12 +325,15 @@ class Daemon:
                 self.source.abort(handle)
 
     async def call(self, function: Callable[[Loaded], Result]) -> Result:
-        """Run a function with the loaded models between two rounds. Raise ServeError."""
+        """Run a function with the model between two rounds; load idle models again first. Raise ServeError."""
         self.last_used = time.monotonic()
-        return await self.source.call(lambda: function(self.loaded()))  # loaded again if it was idle
+        return await self.source.call(lambda: function(self.loaded()))
 
     def _make_room(self, scope: str) -> bool:
-        """Refuse the busiest client's newest waiting request, if `scope` would still have fewer (longest queue drop)"""
+        """Refuse the newest waiting request of the client with the most open ones, if `scope` would still have fewer.
+
+        Return whether a request was refused.
+        """
         counts = Counter(handle.request.scope for handle in self._open if not handle.over)
         busiest, most = counts.most_common(1)[0]
         waiting = [handle for handle in self._open if handle.request.scope == busiest and handle.waits]
@@ -358,7 +353,7 @@ class Daemon:
         self.refuse(account.open, ServeError(sentence, 401))
 
     def refuse(self, handles: Collection[RequestHandle], error: ServeError) -> None:
-        """End requests with an error: an event in a stream, or an HTTP status if no reply was sent."""
+        """End requests with an error, which clients get as an event of their stream or else as an HTTP status."""
         for handle in list(handles):
             self.source.abort(handle)
             handle.push([error])

@@ -1,8 +1,6 @@
-"""The daemon's log and output.
+"""The daemon's log, and stdout and stderr that survive a full disk, which /health reports.
 
-No line contains a client's text, a path, a document's name or any other string from a client: the route is the daemon's
-own pattern, and the language one that it supports. If the disk is full, the daemon keeps running and /health reports
-the problem.
+No line of the log contains a client's text, a path, a document's name or any other string from a client.
 """
 
 from __future__ import annotations
@@ -27,12 +25,12 @@ LOST = b"\ncodespec: lines are missing here because they could not be written\n"
 
 
 def log_failure(what: str, error: BaseException) -> None:
-    """Log a failure with the exception's type and traceback, but not its message, which may contain source text."""
+    """Log a failure with the exception's type and traceback. Its message is left out, as it may contain source text."""
     log.error("%s (%s)\n%s", what, type(error).__name__, "".join(traceback.format_tb(error.__traceback__)))
 
 
 def start_logging(access: bool) -> None:
-    """Write the log to stderr; with `access`, also a line for each request."""
+    """Write the log to stderr, with a line for each request if `access` is set."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     log.addHandler(handler)
@@ -50,17 +48,17 @@ class LogOutput:
 
     @property
     def warning(self) -> str:
-        """The reason that lines are being lost, with a remedy, or ""."""
+        """A sentence about lines that can't be written, or ""."""
         faults = [fault for stream in self._streams if (fault := stream.retry())]
         return f"The daemon's log can't be written ({faults[0]}): make room on its disk." if faults else ""
 
     def wrap(self, stream: TextIO | None) -> TextIO | None:
-        """Return a stream to the same file that never raises on write; a terminal stays as it is."""
+        """Return a stream to the same file that never raises on write, or the same stream for a terminal."""
         try:
             if stream is None or stream.isatty():
                 return stream
             raw = _SafeStream(stream.fileno(), self)
-        except (OSError, ValueError):  # a test's stream, or a closed one
+        except (OSError, ValueError):  # a stream without a file, or a closed one
             return stream
         with suppress(OSError):
             stream.flush()
@@ -71,7 +69,7 @@ class LogOutput:
 
 
 class _SafeStream(io.FileIO):
-    """A stream that never raises on write. It keeps the reason that the last write failed."""
+    """A stream that never raises on write. `_fault` is the reason why the last write failed, or ""."""
 
     def __init__(self, number: int, output: LogOutput) -> None:
         super().__init__(number, "w", closefd=False)
@@ -79,7 +77,7 @@ class _SafeStream(io.FileIO):
         self._fault = ""
 
     def write(self, data: ReadableBuffer, /) -> int:
-        """Accept all data, even if it can't be written. The next successful write reports lost lines."""
+        """Accept all data, even if they can't be written. The next successful write begins with a note about them."""
         new = bytes(data)
         with self._output.lock:
             left = LOST + new if self._fault else new
@@ -93,7 +91,7 @@ class _SafeStream(io.FileIO):
         return len(new)
 
     def retry(self) -> str:
-        """Try to write again; return why the last write failed, or ""."""
+        """If the last write failed, try to write again. Return why writing fails, or ""."""
         if self._fault:
             self.write(b"")
         return self._fault
@@ -113,7 +111,7 @@ class _SafeStream(io.FileIO):
 
 @contextmanager
 def safe_output(most: int = 0) -> Iterator[LogOutput]:
-    """Replace stdout and stderr within the block by streams that never raise on write."""
+    """Within the block, replace stdout and stderr by streams that never raise on write."""
     output, former = LogOutput(most), (sys.stdout, sys.stderr)
     sys.stdout, sys.stderr = (output.wrap(stream) for stream in former)
     try:

@@ -1,7 +1,7 @@
-"""All numbers of a daemon as Prometheus' metric families.
+"""The daemon's metrics as Prometheus metric families.
 
-The names are vLLM's with our prefix, and there are more for speculation. A scrape reads a snapshot of the engine's
-numbers, so it never waits for a round. The Prometheus client library only formats the text; it keeps no counters.
+The names are those of vLLM with the prefix `codespec:`, and more for speculation. A scrape reads a snapshot of the
+engine's counters, so it never waits for a round.
 """
 
 from __future__ import annotations
@@ -37,10 +37,9 @@ NO_LABELS: Labels = MappingProxyType({})
 
 
 class DaemonCollector(Collector):
-    """Collects all metrics of a daemon.
+    """Collects the metrics of a daemon, with the usage of `key` only ("": of all keys).
 
-    Metrics of requests and of the engine have the model's name as a label, and exist once it is loaded. `key` is the
-    only name whose usage is reported ("": all).
+    Metrics of requests and of the engine have the model's name as a label, so they exist only once it is loaded.
     """
 
     def __init__(self, daemon: Daemon, key: str = "") -> None:
@@ -79,7 +78,7 @@ def _of_daemon(daemon: Daemon) -> Iterator[Metric]:
 
 
 def _of_keys(accounts: Sequence[Account]) -> Iterator[Metric]:
-    """Yield the usage by key. The names come from the keys file, so a request can't create new labels."""
+    """Yield the usage of each key. The labels come from the keys file, so a request can't create new ones."""
     for name, about, attribute in (
         ("key_requests_total", "The key's POST requests.", "requests"),
         ("key_prompt_tokens_total", "Prompt tokens of the key's requests.", "prompt_tokens"),
@@ -152,14 +151,17 @@ def _of_drafts(tallies: Mapping[Key, int], model: Labels) -> Iterator[Metric]:
 
 
 def _of(tallies: Mapping[Key, int], kind: str) -> list[tuple[Key, int]]:
-    """Return the tallies of one kind, sorted by the rest of their keys."""
+    """Return the tallies of one kind with the rest of their keys, sorted."""
     return sorted((key[1:], count) for key, count in tallies.items() if key[0] == kind)
 
 
 def _family(
     name: str, about: str, names: Sequence[str], samples: Iterable[tuple[Key, float]], labels: Labels
 ) -> Metric:
-    """Return a family with a sample for each key, whose parts are the labels `names`. A name in _total counts."""
+    """Return a family with a sample for each key, which gives the values of the labels `names`.
+
+    The family is a counter if its name ends in _total, else a gauge.
+    """
     kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
     family = kind(PREFIX + name, about, labels=[*labels, *names])
     for key, value in samples:

@@ -1,7 +1,4 @@
-"""Read request bodies with checked fields; write compact JSON and server-sent events.
-
-Every error about a body names the field at fault.
-"""
+"""Read request bodies field by field with type checks; write JSON, errors and server-sent events."""
 
 from __future__ import annotations
 
@@ -21,13 +18,13 @@ from codespec.files import TooLarge, parse_json
 
 READ_SECONDS = 20.0  # to receive a whole body
 WRITE_SECONDS = 20.0  # for a client to accept one piece
-_LINE_ENDS = re.compile("[\x85\u2028\u2029]")  # Unicode's line ends, in addition to control characters
+_LINE_ENDS = re.compile("[\x85\u2028\u2029]")  # line separators that JSON does not escape
 B = TypeVar("B")
 KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error", 501: "not_supported_error"}
 
 
 class Refused(RequestError):
-    """A request refused because of its header, path, method or size, with an HTTP `status`."""
+    """A request that is refused with an HTTP `status` because of its header, path, method or size."""
 
     def __init__(self, message: str, field: str, status: int) -> None:
         super().__init__(message, field)
@@ -35,9 +32,10 @@ class Refused(RequestError):
 
 
 class Fields:
-    """A JSON object whose fields are read with type checks; null is the same as absent.
+    """A JSON object whose fields are read with type checks. A null field counts as absent.
 
-    Use it in a `with` block, which frees the values at its end: a handler that waits or streams does not need them.
+    The end of a `with` block frees the values, which a handler that waits or streams no longer needs. Methods raise
+    RequestError, with the field's name, for an invalid value.
     """
 
     def __init__(self, values: Mapping[str, Any], above: str = "") -> None:
@@ -54,7 +52,7 @@ class Fields:
         return self._values.get(name) is not None
 
     def label(self, name: str) -> str:
-        """Return the field's full name for errors."""
+        """Return a field's full name, such as `options.num_ctx`."""
         return f"{self._above}{name}"
 
     def only(self, names: Iterable[str]) -> None:
@@ -112,7 +110,7 @@ class Fields:
         return value
 
     def whole(self, name: str, default: int, least: int, most: int) -> int:
-        """Return an integer within bounds. Every field has bounds, because some determine memory and time."""
+        """Return an integer within bounds. All numbers have bounds, because some determine memory and time."""
         value = self._get(name, default)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
@@ -121,7 +119,7 @@ class Fields:
         return value
 
     def wholes(self, name: str, most: int) -> list[int]:
-        """Return a list of 1 to `most` integers, none of them negative."""
+        """Return a list of 1 to `most` integers from 0 to MAX_COUNT."""
         value = self._get(name, None)
         if not _is_ids(value) or len(value) > most or not all(0 <= item <= MAX_COUNT for item in value):
             self._refuse(name, f"a list of 1 to {most} whole numbers from 0 to {MAX_COUNT}")
@@ -140,7 +138,7 @@ class Fields:
         return value
 
     def texts(self, name: str, most: int = MAX_STOPS) -> tuple[str, ...]:
-        """Return a tuple of texts from a list or a single text. Empty texts are dropped."""
+        """Return the non-empty texts of a list, or a single text as a tuple."""
         value = self._values.get(name)
         items = [] if value is None else [value] if isinstance(value, str) else value
         if (
@@ -152,7 +150,7 @@ class Fields:
         return tuple(item for item in items if item)
 
     def prompts(self, name: str, most: int = 64) -> list[str | tuple[int, ...]]:
-        """Return prompts as texts or token ids, from one prompt or a list of them."""
+        """Return a prompt or a list of prompts, each as text or as token ids."""
         value = self._get(name, None)
         items = value if isinstance(value, list) and not _is_ids(value) else [value]
         if not items or len(items) > most or not all(_is_text(item) or _is_ids(item) for item in items):
@@ -169,7 +167,7 @@ class Fields:
         return tuple(value)
 
     def text_or_parts(self, name: str, joint: str = "\n", most: int = MAX_BODY) -> str:
-        """Return a text, sent whole or as text parts to join with `joint`. Refuse parts of other types."""
+        """Return a text that is sent whole or in parts, which are joined with `joint`."""
         if not isinstance(self._values.get(name), list):
             return self.text(name, most=min(most, MAX_TEXT))
         parts = self.parts(name)
@@ -194,33 +192,32 @@ class Fields:
         return [Fields(item, f"{self.label(name)}[{place}].") for place, item in enumerate(value)]
 
     def differs(self, name: str, values: Iterable[Any]) -> bool:
-        """Return whether a field is present and equals none of the values."""
+        """Return whether a field is present with a value other than these."""
         return name in self and self._values[name] not in tuple(values)
 
     def refuse_unless(self, name: str, harmless: Iterable[Any], why: str) -> None:
-        """Raise RequestError if a field has a value other than the `harmless` ones: it requests a missing feature."""
+        """Raise RequestError if a field has a value other than the `harmless` ones, which change nothing."""
         if self.differs(name, harmless):
             raise RequestError(f"{self.label(name)} can't be served ({why}): leave it out.", self.label(name))
 
     def _get(self, name: str, default: Any) -> Any:
         value = self._values.get(name)
-        value = default if value is None else value
-        if value is None:
+        if value is None and default is None:
             raise RequestError(f"{self.label(name)} is missing: send it.", self.label(name))
-        return value
+        return default if value is None else value
 
     def _refuse(self, name: str, what: str) -> NoReturn:
         raise RequestError(f"{self.label(name)} must be {what}.", self.label(name))
 
 
 def route_of(request: web.Request) -> str:
-    """Return the route's pattern, which contains no client data, or "-" if there is none."""
+    """Return the pattern of a request's route, which contains no client data, or "-" for an unknown path."""
     resource = request.match_info.route.resource
     return resource.canonical if resource is not None else "-"
 
 
 async def read_fields(request: web.Request) -> Fields:
-    """Read the body as a JSON object, regardless of its content type. Raise RequestError or ServeError."""
+    """Read the body as a JSON object, regardless of its content type. Raise RequestError."""
     coding = request.headers.get("Content-Encoding", "")
     if coding.strip().lower() not in ("", "identity"):
         sentence = "Content-Encoding is refused (a small body could become a large one): send the body uncompressed."
@@ -229,7 +226,7 @@ async def read_fields(request: web.Request) -> Fields:
 
 
 async def _read_body(request: web.Request) -> bytearray:
-    """Read the whole body; the request keeps no copy of it."""
+    """Read the whole body, of which aiohttp's own `read` would keep a copy."""
     body = bytearray()
     try:
         async with asyncio.timeout(READ_SECONDS):
@@ -251,9 +248,8 @@ def parse_fields(body: bytes | bytearray) -> Fields:
     try:
         values = parse_json(body, MAX_SEPARATORS, finite=True)
     except TooLarge as error:
-        raise RequestError(
-            f"The body can't be read ({error}): send a smaller or less deeply nested one.", "body"
-        ) from error
+        sentence = f"The body can't be read ({error}): send a smaller or less deeply nested one."
+        raise RequestError(sentence, "body") from error
     except ValueError as error:
         raise RequestError("The body must be valid JSON in UTF-8.", "body") from error
     if not isinstance(values, dict):
@@ -266,29 +262,28 @@ def _is_text(value: object) -> bool:
 
 
 def _is_ids(value: object) -> bool:
-    """Return whether a value is a list of at least one integer."""
+    """Return whether a value is a non-empty list of integers."""
     return isinstance(value, list) and bool(value) and all(type(item) is int for item in value)
 
 
 def is_utf8(text: str) -> bool:
     """Return whether a text has no lone surrogate, which UTF-8 can't encode."""
     try:
-        text.encode()  # a loop over the characters would block the event loop for a long text
+        text.encode()  # a Python loop over a long text would block the event loop
     except UnicodeEncodeError:
         return False
     return True
 
 
 def clip(text: str, most: int = 80) -> str:
-    """Truncate and escape a client's text for display."""
+    """Truncate and escape a client's text for an error message."""
     return text[:most].encode("ascii", "backslashreplace").decode()
 
 
 def dump(value: Any) -> bytes:
-    """Return compact JSON on one line.
+    """Return compact JSON on one line: llama.vim reads lines, and drops a reply that has a space after a colon.
 
-    llama.vim reads line by line and drops a reply with a space after a colon. Line separators that JSON leaves
-    unescaped are escaped, since some clients split lines at them.
+    Line separators are escaped, because some clients split lines at them.
     """
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return _LINE_ENDS.sub(lambda end: f"\\u{ord(end[0]):04x}", text).encode("utf-8")
@@ -298,14 +293,13 @@ def reply(value: Any, status: int = 200, headers: Mapping[str, str] | None = Non
     return web.Response(body=dump(value), status=status, headers=headers, content_type="application/json")
 
 
-def status_of(error: CodespecError) -> int:
-    """Return the HTTP status of an error; 400 for any invalid body."""
+def _status_of(error: CodespecError) -> int:
     return error.status if isinstance(error, (ServeError, Refused)) else 400
 
 
 def error_body(error: CodespecError) -> dict[str, Any]:
-    """Return message, field and perhaps the daemon's state in a format that clients of every dialect can read."""
-    status, field = status_of(error), error.field if isinstance(error, RequestError) else ""
+    """Return an error in a JSON format that the clients of all dialects can read."""
+    status, field = _status_of(error), error.field if isinstance(error, RequestError) else ""
     kind = KINDS.get(status, "invalid_request_error" if status < 500 else "server_error")
     body = {"code": status, "message": str(error), "type": kind, "param": field or None, "field": field}
     state = {"state": error.state} if isinstance(error, ServeError) and error.state else {}
@@ -313,14 +307,14 @@ def error_body(error: CodespecError) -> dict[str, Any]:
 
 
 def error_reply(error: CodespecError, body: Any = None) -> web.Response:
-    """Return the error as a response; `body` overrides the default shape for a dialect."""
+    """Return an error as a response, with `error_body` unless a dialect gives its own body."""
     wait = error.retry_after if isinstance(error, ServeError) else 0
     headers = {"Retry-After": str(wait)} if wait else None
-    return reply(error_body(error) if body is None else body, status_of(error), headers)
+    return reply(error_body(error) if body is None else body, _status_of(error), headers)
 
 
 class StreamReply:
-    """A streamed reply. Closes the connection of a client that does not read."""
+    """A streamed reply. The connection of a client that does not read is closed."""
 
     def __init__(self, request: web.Request, content_type: str) -> None:
         self._request = request
@@ -328,7 +322,7 @@ class StreamReply:
         self.response = web.StreamResponse(headers=headers)
 
     async def send(self, data: bytes) -> None:
-        """Write one piece; the first one also sends the headers."""
+        """Write one piece of the body. Raise ConnectionResetError if the client does not read it in time."""
         if not self.response.prepared:
             await self.response.prepare(self._request)
         try:
@@ -345,6 +339,7 @@ class StreamReply:
 
 
 def sse(value: Any, name: str = "") -> bytes:
+    """Return a server-sent event with JSON data."""
     head = f"event: {name}\n".encode() if name else b""
     return head + b"data: " + dump(value) + b"\n\n"
 

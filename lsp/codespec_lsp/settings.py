@@ -135,7 +135,7 @@ def _read(name: str, value: object, default: Any, facts: Setting) -> Any:
             raise ValueError("true or false")
         return value
     if isinstance(default, int):
-        if isinstance(value, bool) or not isinstance(value, int) or not facts.contains(value):
+        if isinstance(value, bool) or not isinstance(value, int) or not facts.allows(value):
             raise ValueError(f"a whole number from {facts.least} to {facts.most}")
         return value
     if not isinstance(value, str):

@@ -168,7 +168,7 @@ def test_spellings_of_true_and_false(name: str, text: str, value: bool) -> None:
 
 @pytest.mark.parametrize("text", ["", "2", "on", "truee", " true"])
 def test_no_spellings_of_true_and_false(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"CODESPEC_SPECULATE = .*: it must be true or false"):
+    with pytest.raises(ConfigError, match=r"CODESPEC_SPECULATE = .* is invalid: it must be true or false"):
         resolve_engine({}, environment={"CODESPEC_SPECULATE": text})
 
 

@@ -44,7 +44,7 @@ def test_one_file_and_one_environment_serve_both(file: Path) -> None:
         ({"queue": -1}, {}, "queue"),
         ({}, {"CODESPEC_SERVE_QUEUE": "1000001"}, "queue = 1000001 is too large"),
         ({"host": ""}, {}, "host is empty"),
-        ({}, {"CODESPEC_SERVE_PORT": "many"}, "CODESPEC_SERVE_PORT = 'many': it must be a whole number"),
+        ({}, {"CODESPEC_SERVE_PORT": "many"}, "CODESPEC_SERVE_PORT = 'many' is invalid: it must be a whole number"),
         ({}, {"CODESPEC_SERVE_PROT": "1"}, "Unknown setting CODESPEC_SERVE_PROT"),
     ],
 )

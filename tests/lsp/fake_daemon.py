@@ -15,7 +15,7 @@ from codespec_lsp.server import Server
 from codespec_lsp.settings import EditorSettings
 
 from codespec import __version__
-from codespec.server import security
+from codespec.server import sockets
 from tests.lsp.conversation import Editor, until
 
 
@@ -142,8 +142,8 @@ async def daemon(port: int = 0) -> AsyncIterator[FakeDaemon]:
     """Run a fake daemon."""
     fake = FakeDaemon()
     app = web.Application()
-    app[security.PROOF_KEYS] = security.proof_keys("")
-    app.add_routes(security.PROOF_ROUTES)
+    app[sockets.PROOF_KEYS] = sockets.proof_keys("")
+    app.add_routes(sockets.PROOF_ROUTES)
     app.add_routes([web.post("/v1/codespec/complete", fake.complete), web.get("/health", fake.health)])
     app.add_routes([web.post("/v1/codespec/files", fake.take_files), web.post("/v1/codespec/edit", fake.edit)])
     app.add_routes([web.get("/v1/codespec/stats", fake.stats)])

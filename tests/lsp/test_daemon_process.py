@@ -24,7 +24,7 @@ from tests.lsp.fake_daemon import daemon, editor
 TINY = """
 import os, pathlib, sys
 from aiohttp import web
-from codespec.server import security
+from codespec.server import sockets
 pathlib.Path(sys.argv[2], str(os.getpid())).touch()
 async def health(request):
     return web.json_response({"status": "ok"})
@@ -33,8 +33,8 @@ async def complete(request):
     events += 'event: done\\ndata: {"choice": 0, "finish_reason": "stop"}\\n\\n'
     return web.Response(text=events, content_type="text/event-stream")
 app = web.Application()
-app[security.PROOF_KEYS] = security.proof_keys("")
-app.add_routes([*security.PROOF_ROUTES, web.get("/health", health), web.post("/v1/codespec/complete", complete)])
+app[sockets.PROOF_KEYS] = sockets.proof_keys("")
+app.add_routes([*sockets.PROOF_ROUTES, web.get("/health", health), web.post("/v1/codespec/complete", complete)])
 web.run_app(app, host="127.0.0.1", port=int(sys.argv[1]), print=None)
 """
 # The same, at first too busy to answer.

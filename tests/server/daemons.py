@@ -14,10 +14,10 @@ from typing import Any, NoReturn
 
 from codespec.api.config import ServeConfig
 from codespec.server.app import build_app, drain, follow_keys, make_runner
-from codespec.server.connections import listen
 from codespec.server.daemon import Daemon, Loaded, Progress
 from codespec.server.engine_thread import EngineThread
-from codespec.server.security import Access, proof_keys
+from codespec.server.middleware import Access
+from codespec.server.sockets import listen, proof_keys
 
 SECONDS = 120  # shared cores are sometimes slow
 

@@ -13,7 +13,7 @@ from codespec.client.proof import PATH as PROOF
 from codespec.client.proof import Keys, challenge, from_key_hash, hash_of_key, is_proven, new_nonce
 from codespec.server.daemon import Loaded
 from codespec.server.keys_file import Keyring, add_key, revoke_key
-from codespec.server.security import Access
+from codespec.server.middleware import Access
 from tests.cli.processes import TOKEN
 from tests.server.daemons import Served, serving_load, wait_for
 from tests.server.fakes import FakeEngine

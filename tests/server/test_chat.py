@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +110,7 @@ def test_no_words_become_control_tokens(first: str, second: str) -> None:
     tokenizer = chat_tokenizer()
     talk = [ChatMessage("user", first), ChatMessage("assistant", second), ChatMessage("user", first + second)]
     ids, text = to_prompt(tokenizer, talk)
-    plain, _ = to_prompt(tokenizer, [replace(message, content="x") for message in talk])
+    plain, _ = to_prompt(tokenizer, [message._replace(content="x") for message in talk])
     assert [number for number in ids if number in tokenizer.special_ids] == [
         number for number in plain if number in tokenizer.special_ids
     ]

@@ -10,7 +10,7 @@ import pytest
 
 from codespec.api.types import CompletionRequest, Snippet
 from codespec.server.dialects.codespec import read_request
-from codespec.server.dialects.requests import read_max_tokens
+from codespec.server.dialects.shared import read_max_tokens
 from codespec.server.wire import Fields
 from tests.server.conftest import Plain
 from tests.server.daemons import Served

@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from codespec.server.dialects import requests
-from codespec.server.dialects.requests import Unread
+from codespec.server.dialects import llama_cpp, ollama, openai
+from codespec.server.dialects.shared import Unread
 from tests.server.daemons import Answer, Served
 
 OTHERS: Any = ["x", 7, True, {"a": 1}, [[1, 2]]]  # values of any type, none of them neutral
 GENERATE = {"prompt": "x = 1\n", "stream": False, "options": {"num_predict": 2}}
 TABLES: dict[str, tuple[str, dict[str, Any], Mapping[str, Unread]]] = {
-    "/completion": ("", {"prompt": "x = 1\n", "n_predict": 2}, requests.LLAMA_CPP),
-    "/infill": ("", {"input_prefix": "x = 1\n", "n_predict": 2}, requests.INFILL),
-    "/api/generate": ("", GENERATE, requests.OLLAMA),
-    "/api/generate options": ("options", GENERATE, requests.OLLAMA_OPTIONS),
-    "/v1/fim/completions": ("", {"prompt": "x = 1\n", "max_tokens": 2}, requests.MISTRAL),
-    "/v1/completions": ("", {"prompt": "x = 1\n", "max_tokens": 2}, requests.OPENAI),
-    "/v1/chat/completions": ("", {"messages": [{"role": "user", "content": "x"}], "max_tokens": 2}, requests.CHAT),
+    "/completion": ("", {"prompt": "x = 1\n", "n_predict": 2}, llama_cpp.LLAMA_CPP),
+    "/infill": ("", {"input_prefix": "x = 1\n", "n_predict": 2}, llama_cpp.INFILL),
+    "/api/generate": ("", GENERATE, ollama.OLLAMA),
+    "/api/generate options": ("options", GENERATE, ollama.OLLAMA_OPTIONS),
+    "/v1/fim/completions": ("", {"prompt": "x = 1\n", "max_tokens": 2}, openai.MISTRAL),
+    "/v1/completions": ("", {"prompt": "x = 1\n", "max_tokens": 2}, openai.OPENAI),
+    "/v1/chat/completions": ("", {"messages": [{"role": "user", "content": "x"}], "max_tokens": 2}, openai.CHAT),
 }
 # What llama.cpp's and Ollama's own pages send as an example, with every sampler switched off.
 NEUTRAL = {

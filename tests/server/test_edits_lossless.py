@@ -11,7 +11,7 @@ import pytest
 
 from codespec.proposers.prediction import PredictionProposer
 from codespec.proposers.suffix import SuffixProposer
-from codespec.server.dialects.edits import read_edit
+from codespec.server.dialects.codespec import read_edit
 from codespec.server.wire import Fields
 from codespec.text.edit_formats import edit_formats
 from codespec.text.edit_prompt import EditPrompt, build_edit_prompt

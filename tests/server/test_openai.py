@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from codespec.api.types import Completion, CompletionRequest, Snippet, TokenLogprob
-from codespec.server.dialects.replies import TokenNames, TokenPlacer
+from codespec.server.dialects.shared import TokenNames, TokenPlacer
 from tests.server.conftest import Plain
 from tests.server.daemons import Served, serving
 from tests.server.talkers import engine_of, without_fim

@@ -133,7 +133,7 @@ def test_a_folder_that_stays_locked_holds_up_no_start(tmp_path: Path) -> None:
             _, err = process.communicate(timeout=SECONDS)
     finally:
         os.close(handle)
-    assert process.returncode == 2 and f"Another process keeps {tmp_path} locked: choose".encode() in err, err
+    assert process.returncode == 2 and f"Another process has locked {tmp_path}: choose".encode() in err, err
 
 
 def check_in_use(place: Path) -> None:

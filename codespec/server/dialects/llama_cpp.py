@@ -16,23 +16,9 @@ from codespec.engine.job import RequestHandle
 from codespec.errors import RequestError, ServeError
 from codespec.server.chat_template import find_chat_template
 from codespec.server.daemon import DAEMON, Loaded
-from codespec.server.dialects.replies import TokenNames, collect, llama, notes_field, place_tokens, stream
-from codespec.server.dialects.requests import (
-    INFILL,
-    LLAMA_CPP,
-    SAMPLING,
-    make_request,
-    missing_fim,
-    read_choices,
-    read_max_tokens,
-    read_prompt,
-    read_sampling,
-    refuse_unread,
-    refuse_window,
-    with_field_names,
-    without_secrets,
-)
-from codespec.server.security import own_key
+from codespec.server.dialects import shared
+from codespec.server.dialects.shared import Unread
+from codespec.server.middleware import own_key
 from codespec.server.wire import Fields, event_stream, read_fields, reply, sse
 
 INFILL_NAMES = {"prefix": "input_prefix", "suffix": "input_suffix", "max_tokens": "n_predict", "n": "n_cmpl"}
@@ -44,37 +30,57 @@ COMPLETION_NAMES = {
     "logprobs": "n_probs",
     "n": "n_cmpl",
 }
-MAX_CONTENT = 1 << 18  # characters to tokenize, which take a few tenths of a second
-WARM_UP_MS = 10_000.0  # time limit of a warm-up, since no client waits for its reply
+MAX_CONTENT = 1 << 18  # characters of a text to tokenize, which takes a few tenths of a second
+WARM_UP_MS = 10_000.0  # time limit of a request for no tokens, whose reply no client waits for
 STOP_TYPES = {"stop": "eos", "length": "limit", "deadline": "limit", "cancelled": "none"}
+FREE = "the engine writes free text"
+LLAMA_CPP = {
+    **shared.MAX_LIKELY,
+    "dry_multiplier": Unread(shared.SAMPLER, (0,)),
+    "xtc_probability": Unread(shared.SAMPLER, (0,)),
+    "top_n_sigma": Unread(shared.SAMPLER, (-1, 0)),
+    "dynatemp_range": Unread(shared.SAMPLER, (0,)),
+    "adaptive_target": Unread(shared.SAMPLER, (-1,)),
+    "min_keep": Unread(shared.SAMPLER, (0, 1)),
+    "logit_bias": Unread("the engine has no token biases", ([], {})),
+    "ignore_eos": Unread("a text ends where the model ends it", (False,)),
+    "grammar": Unread(FREE, ("",)),
+    "json_schema": Unread(FREE),
+    "lora": Unread("the daemon serves one model, with its adapter merged", ([], "")),
+    "image_data": Unread(shared.TEXT, ([],)),
+    "post_sampling_probs": Unread("probabilities are the model's", (False,)),
+    "samplers": Unread("top_k, top_p, min_p and temperature apply in the engine's order", ([], ""), noted=True),
+    "return_progress": Unread("a prompt's progress is not sent", (False,), noted=True),
+    "timings_per_token": Unread("timings come at the end", (False,), noted=True),
+}
+INFILL = {**LLAMA_CPP, "n_probs": Unread("/completion has them", (0,))}
 
 
 @dataclass(frozen=True, slots=True)
 class LlamaCppReply:
-    """A request: its handles, one per prompt, and the format of its reply."""
+    """The handles of a request and the options of its reply."""
 
-    handles: tuple[RequestHandle, ...]
+    handles: tuple[RequestHandle, ...]  # one for each prompt
     loaded: Loaded
     streams: bool
     fields: tuple[str, ...] | None  # fields to include; None: all
     indent: int  # minimum indentation of the text's lines
-    tokens: bool
+    tokens: bool  # whether to include token ids
 
 
-@with_field_names(INFILL_NAMES)
+@shared.with_field_names(INFILL_NAMES)
 async def infill(request: web.Request) -> web.StreamResponse:
     loaded = request.app[DAEMON].loaded()
-    reason = missing_fim(loaded)
+    reason = shared.missing_fim(loaded)
     if reason:
-        raise ServeError(
-            f"/infill is not supported by this model ({reason}): load one that does, or use /completion.", 501
-        )
+        sentence = f"/infill is not supported by this model ({reason}): load one that does, or use /completion."
+        raise ServeError(sentence, 501)
     with await read_fields(request) as fields:
         answer = read_infill(fields, loaded)
     return await _send(request, answer)
 
 
-@with_field_names(COMPLETION_NAMES)
+@shared.with_field_names(COMPLETION_NAMES)
 async def complete(request: web.Request) -> web.StreamResponse:
     loaded = request.app[DAEMON].loaded()
     with await read_fields(request) as fields:
@@ -83,42 +89,42 @@ async def complete(request: web.Request) -> web.StreamResponse:
 
 
 def read_infill(fields: Fields, loaded: Loaded) -> LlamaCppReply:
-    notes = refuse_unread(fields, INFILL)
+    notes = shared.refuse_unread(fields, INFILL)
     extras = [Snippet(part.text("filename", "", MAX_PATH), part.text("text")) for part in fields.parts("input_extra")]
     texts = {
         "prefix": fields.text("input_prefix", "") + fields.text("prompt", ""),
         "suffix": fields.text("input_suffix", ""),
-        "snippets": without_secrets(extras, notes),
-        "n": read_choices(fields, "n_cmpl"),
+        "snippets": shared.without_secrets(extras, notes),
+        "n": shared.read_choices(fields, "n_cmpl"),
     }
     return _read_shared(fields, loaded, [{**texts, "shape": "auto", "heal": True}], notes)
 
 
 def read_completion(fields: Fields, loaded: Loaded) -> LlamaCppReply:
-    notes = refuse_unread(fields, LLAMA_CPP)
+    notes = shared.refuse_unread(fields, LLAMA_CPP)
     probabilities = fields.whole("n_probs", 0, 0, MAX_LOGPROBS)
     if probabilities and fields.flag("stream"):
         raise RequestError("n_probs can't be used in a stream: remove n_probs or stream.", "n_probs")
-    logprobs = {"logprobs": probabilities or None, "n": read_choices(fields, "n_cmpl")}
-    prompts = [read_prompt(prompt, fields, loaded, notes) for prompt in fields.prompts("prompt")]
+    logprobs = {"logprobs": probabilities or None, "n": shared.read_choices(fields, "n_cmpl")}
+    prompts = [shared.read_prompt(prompt, fields, loaded, notes) for prompt in fields.prompts("prompt")]
     return _read_shared(fields, loaded, [{**prompt, **logprobs} for prompt in prompts], notes)
 
 
 def _read_shared(fields: Fields, loaded: Loaded, prompts: Sequence[dict[str, Any]], notes: list[str]) -> LlamaCppReply:
-    refuse_window(fields, "repeat_penalty")
-    tokens = read_max_tokens(fields, "n_predict", loaded.context, notes, 128)
+    shared.refuse_window(fields)
+    tokens = shared.read_max_tokens(fields, "n_predict", loaded.context, notes, 128)
     limit = fields.number("t_max_predict_ms", 0.0, -1.0, 600_000.0)
     indent, streams = fields.whole("n_indent", 0, 0, MAX_TEXT), fields.flag("stream")
     if indent and streams:
         notes.append("n_indent is not used in a stream")
     settings: dict[str, Any] = {
         "max_tokens": tokens,
-        **read_sampling(fields, SAMPLING, COMPLETION_NAMES, hottest=100.0),
+        **shared.read_sampling(fields, names=COMPLETION_NAMES, hottest=100.0),
         "deadline_ms": None if tokens else WARM_UP_MS,
         "after_first_ms": limit if limit > 0 and tokens else None,
     }
     return LlamaCppReply(
-        handles=tuple(RequestHandle(make_request(prompt, settings), notes=notes) for prompt in prompts),
+        handles=tuple(RequestHandle(shared.make_request(prompt, settings), notes=notes) for prompt in prompts),
         loaded=loaded,
         streams=streams,
         fields=fields.texts("response_fields") if "response_fields" in fields else None,
@@ -129,8 +135,8 @@ def _read_shared(fields: Fields, loaded: Loaded, prompts: Sequence[dict[str, Any
 
 async def _send(request: web.Request, answer: LlamaCppReply) -> web.StreamResponse:
     if answer.streams:
-        return await stream(request, answer.handles, event_stream(request), lambda event: _encode(event, answer))
-    done = await collect(request, answer.handles)
+        return await shared.stream(request, answer.handles, event_stream(request), lambda event: _encode(event, answer))
+    done = await shared.collect(request, answer.handles)
     results = [select_fields(to_json(completion, answer), answer.fields) for completion in done]
     return reply(results[0] if len(results) == 1 else results)
 
@@ -146,6 +152,11 @@ def _encode(event: Event, answer: LlamaCppReply) -> list[bytes]:
 def to_json(completion: Completion, answer: LlamaCppReply) -> dict[str, Any]:
     stats, loaded = completion.stats, answer.loaded
     text = completion.text if answer.streams else indented(completion.text, answer.indent)
+    probabilities: dict[str, Any] = {}
+    if completion.logprobs:
+        names = shared.TokenNames(loaded.tokenizer)
+        entries = [{"id": token.id, **names.entry(token)} for token, _ in shared.place_tokens(names, completion)]
+        probabilities["completion_probabilities"] = entries
     return {
         "index": completion.choice,
         "content": text,
@@ -160,13 +171,13 @@ def to_json(completion: Completion, answer: LlamaCppReply) -> dict[str, Any]:
         "tokens_cached": stats.prompt_tokens + stats.committed,
         "truncated": stats.trimmed,
         "timings": timings(stats),
-        **_probabilities(completion, answer),
-        **notes_field(answer.handles, [completion]),
+        **probabilities,
+        **shared.notes_field(answer.handles, [completion]),
     }
 
 
 def indented(text: str, least: int) -> str:
-    """Return the text up to the first line with less indentation, without trailing blank lines.
+    """Cut a text before the first line with less than the `least` indentation; drop blank lines at its end.
 
     The first line, which continues the cursor's line, and blank lines are not checked.
     """
@@ -178,22 +189,15 @@ def indented(text: str, least: int) -> str:
 
 
 def _stop(completion: Completion, answer: LlamaCppReply, *, cut: bool) -> dict[str, str]:
-    """Return why the text ended, and the stop word if the decoded ids continue with one after the text."""
+    """Return why a text ended, with the stop word that follows it in the decoded token ids, if any."""
     stop = STOP_TYPES[completion.finish_reason]
     if cut or stop != "eos":
         return {"stop_type": "limit" if cut else stop, "stopping_word": ""}
     tokenizer = answer.loaded.tokenizer
-    written = tokenizer.decode_bytes(completion.token_ids).decode("utf-8", "replace")  # includes held bytes
-    behind = written.partition(completion.text)[2] if completion.text else written
-    words = [word for word in answer.handles[0].request.stop if behind.startswith(word)]
+    written = tokenizer.decode_bytes(completion.token_ids).decode("utf-8", "replace")
+    rest = written.partition(completion.text)[2] if completion.text else written
+    words = [word for word in answer.handles[0].request.stop if rest.startswith(word)]
     return {"stop_type": "word" if words else "eos", "stopping_word": max(words, key=len, default="")}
-
-
-def _probabilities(completion: Completion, answer: LlamaCppReply) -> dict[str, Any]:
-    if not completion.logprobs:
-        return {}
-    names = TokenNames(answer.loaded.tokenizer)
-    return {"completion_probabilities": llama(names, place_tokens(names, completion))}
 
 
 def timings(stats: Stats) -> dict[str, float]:
@@ -218,7 +222,7 @@ def _speed(name: str, count: int, spent: float) -> dict[str, float]:
 
 
 def select_fields(result: dict[str, Any], wanted: tuple[str, ...] | None) -> dict[str, Any]:
-    """Return only the wanted fields, whose names may be paths with slashes; None selects all."""
+    """Return the wanted fields (None: all). A name may be a path with slashes, such as `timings/draft_n`."""
     if wanted is None:
         return result
     selected = {}
@@ -232,14 +236,14 @@ def select_fields(result: dict[str, Any], wanted: tuple[str, ...] | None) -> dic
 
 
 async def health(request: web.Request) -> web.StreamResponse:
-    """Report the models, the mode and any write problem; 503 with the loading progress before."""
+    """Return the daemon's models, mode and warnings. While the models load, raise ServeError with the progress."""
     daemon = request.app[DAEMON]
     loaded = daemon.loaded()
     better = {"model": loaded.offer.name, "bytes": loaded.offer.size} if loaded.offer else None
     models: dict[str, Any] = {"model": loaded.model, "target": loaded.name, "drafter": loaded.drafter, "offer": better}
     models["names"] = loaded.names
     engine: dict[str, Any] = {"mode": loaded.mode, "kernel": loaded.kernel, "notes": loaded.notes}
-    engine["warning"] = "" if own_key(request) else daemon.warning  # it names the owner's files
+    engine["warning"] = "" if own_key(request) else daemon.warning  # only for the owner, whose files it names
     if daemon.source.remote is not None:
         engine["upstream"] = daemon.source.remote
     idle = daemon.state == "idle"
@@ -262,7 +266,7 @@ async def props(request: web.Request) -> web.StreamResponse:
 
 
 async def tokenize(request: web.Request) -> web.StreamResponse:
-    """Tokenize a text with the target's tokenizer, in another thread so that no round waits."""
+    """Tokenize a text with the target's tokenizer, in another thread, so that other requests do not wait."""
     daemon = request.app[DAEMON]
     daemon.loaded().demand_tokens()
     tokenizer = daemon.loaded().tokenizer

@@ -1,12 +1,13 @@
-"""Ollama's server API for llm-ls, Zed, Continue and its own client: /api/generate and model information.
+"""Ollama's server API for llm-ls, Zed, Continue and Ollama's own client: /api/generate and model details.
 
-Replies are streamed as JSON lines unless `stream` is false.
+Replies are streamed as lines of JSON unless `stream` is false.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -17,65 +18,69 @@ from codespec.api.types import Completion, DoneEvent, Event, TextEvent
 from codespec.engine.job import RequestHandle
 from codespec.errors import CodespecError
 from codespec.server.daemon import DAEMON, Loaded
-from codespec.server.dialects.replies import collect, notes_field, stream
-from codespec.server.dialects.requests import (
-    OLLAMA,
-    OLLAMA_OPTIONS,
-    SAMPLING,
-    make_request,
-    missing_fim,
-    read_max_tokens,
-    read_prompt,
-    read_sampling,
-    refuse_unread,
-    refuse_window,
-    with_field_names,
-)
+from codespec.server.dialects import shared
+from codespec.server.dialects.shared import Unread
 from codespec.server.wire import Fields, StreamReply, clip, dump, error_reply, read_fields, reply
 
 NAMES = {"prefix": "prompt", "prompt_ids": "prompt", "max_tokens": "options.num_predict"}
+AS_IT_IS = "the prompt is continued as it is"
+OLLAMA = {
+    "images": Unread(shared.TEXT, ([],)),
+    "format": Unread(shared.TEXT, ("",)),
+    "logprobs": Unread("/v1/completions has them", (False,)),
+    "top_logprobs": Unread("/v1/completions has them", (0,)),
+    "system": Unread(AS_IT_IS, ("",)),
+    "template": Unread(AS_IT_IS, ("",)),
+    "context": Unread(AS_IT_IS, ([],)),
+    "think": Unread(AS_IT_IS, (False, "")),
+}
+OLLAMA_OPTIONS = {
+    **shared.MAX_LIKELY,
+    "penalize_newline": Unread("repeat_penalty counts all tokens", (True,)),
+    "num_ctx": Unread("the daemon's context serves all requests", noted=True),
+}
 NANOSECONDS = 1_000_000  # per millisecond
-INSERT_TEMPLATE = "{{ .Prompt }}{{ if .Suffix }}{{ .Suffix }}{{ end }}"  # Continue looks for .Suffix in it
+INSERT_TEMPLATE = "{{ .Prompt }}{{ if .Suffix }}{{ .Suffix }}{{ end }}"  # Continue needs .Suffix to fill in
 
 
 async def generate(request: web.Request) -> web.StreamResponse:
-    """Continue a prompt or, with a suffix, fill in the middle. Ollama's clients expect an error as plain text."""
+    """Continue a prompt, or fill in the middle if the request has a suffix. Errors are texts, as Ollama sends them."""
     try:
         return await _generate(request)
     except CodespecError as error:
         return error_reply(error, {"error": str(error), "field": getattr(error, "field", "")})
 
 
-@with_field_names(NAMES)
+@shared.with_field_names(NAMES)
 async def _generate(request: web.Request) -> web.StreamResponse:
     daemon = request.app[DAEMON]
     loaded = daemon.loaded()
     with await read_fields(request) as fields:
         if not fields.text("prompt", "") and not fields.text("suffix", ""):
-            await daemon.call(lambda loaded: None)  # loads idle models
+            await daemon.call(lambda loaded: None)  # load idle models, as Ollama does
             return reply({**_head(loaded.name), "response": "", "done": True, "done_reason": "load"})
         handles, streams = [read_request(fields, loaded)], fields.flag("stream", True)
     if streams:
-        lines = StreamReply(request, "application/x-ndjson")
-        return await stream(request, handles, lines, lambda event: _encode(event, loaded.name, handles), _encode_error)
-    (done,) = await collect(request, handles)
+        lines, encode = StreamReply(request, "application/x-ndjson"), partial(_encode, loaded.name, handles)
+        return await shared.stream(request, handles, lines, encode, _encode_error)
+    (done,) = await shared.collect(request, handles)
     return reply({**_head(loaded.name), "response": done.text, **_tail(done, handles)})
 
 
 def read_request(fields: Fields, loaded: Loaded) -> RequestHandle:
     fields.text("model", "", MAX_PATH)
     options = fields.part("options") or Fields({}, "options.")
-    notes = refuse_unread(fields, OLLAMA) + refuse_unread(options, OLLAMA_OPTIONS)
-    refuse_window(options, "repeat_penalty")
-    texts = read_prompt(fields.text("prompt", ""), fields, loaded, notes)
+    notes = shared.refuse_unread(fields, OLLAMA) + shared.refuse_unread(options, OLLAMA_OPTIONS)
+    shared.refuse_window(options)
+    texts = shared.read_prompt(fields.text("prompt", ""), fields, loaded, notes)
     settings = {
-        "max_tokens": read_max_tokens(options, "num_predict", loaded.context, notes, 128),
-        **read_sampling(options, SAMPLING, {"repetition_penalty": "repeat_penalty"}, hottest=100.0),
+        "max_tokens": shared.read_max_tokens(options, "num_predict", loaded.context, notes, 128),
+        **shared.read_sampling(options, names={"repetition_penalty": "repeat_penalty"}, hottest=100.0),
     }
-    return RequestHandle(make_request(texts, settings), notes=notes)
+    return RequestHandle(shared.make_request(texts, settings), notes=notes)
 
 
-def _encode(event: Event, model: str, handles: Sequence[RequestHandle]) -> list[bytes]:
+def _encode(model: str, handles: Sequence[RequestHandle], event: Event) -> list[bytes]:
     if isinstance(event, TextEvent):
         return [dump({**_head(model), "response": event.text, "done": False}) + b"\n"]
     if isinstance(event, DoneEvent):
@@ -103,7 +108,7 @@ def _tail(completion: Completion, handles: Sequence[RequestHandle]) -> dict[str,
         "prompt_eval_duration": int(stats.prefill_ms * NANOSECONDS),
         "eval_count": stats.committed,
         "eval_duration": int(max(0.0, stats.total_ms - stats.prefill_ms) * NANOSECONDS),
-        **notes_field(handles, [completion]),
+        **shared.notes_field(handles, [completion]),
     }
 
 
@@ -113,7 +118,7 @@ async def tags(request: web.Request) -> web.StreamResponse:
 
 
 async def running(request: web.Request) -> web.StreamResponse:
-    """List the one model if it is in memory."""
+    """List the models in memory."""
     daemon = request.app[DAEMON]
     loaded = daemon.loaded()
     models = [] if daemon.state == "idle" else [{**_entry(loaded), "context_length": loaded.context}]
@@ -121,11 +126,11 @@ async def running(request: web.Request) -> web.StreamResponse:
 
 
 async def show(request: web.Request) -> web.StreamResponse:
-    """Return the model's context length, and whether it can fill in the middle."""
+    """Return the model's context length and capabilities."""
     loaded = request.app[DAEMON].loaded()
     with await read_fields(request) as fields:
         name = fields.text("model", "", MAX_PATH) or fields.text("name", "", MAX_PATH)
-    fills = not missing_fim(loaded)
+    fills = not shared.missing_fim(loaded)
     about = {
         "details": _details(),
         "model_info": {"general.architecture": "codespec", "codespec.context_length": loaded.context},

@@ -1,6 +1,6 @@
-"""Sweep's local server API, for its editor extensions: `POST /backend/next_edit_autocomplete`, one line of JSON.
+"""The API of Sweep's local server, for Sweep's editor extensions: `POST /backend/next_edit_autocomplete`.
 
-The extensions use whatever answers at their local port (8081), so `codespec serve --port 8081` serves them.
+The extensions use any server on port 8081 of this machine, so `codespec serve --port 8081` serves them.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from codespec.errors import RequestError
 from codespec.exclusions.secrets import is_secret
 from codespec.exclusions.secrets import without_secrets as without_secret_lines
 from codespec.server.daemon import DAEMON
-from codespec.server.dialects.edits import Answer, EditRequest, prepare
-from codespec.server.dialects.replies import collect
-from codespec.server.dialects.requests import without_secrets
+from codespec.server.dialects.codespec import EditRequest, prepare
+from codespec.server.dialects.shared import collect, without_secrets
 from codespec.server.wire import Fields, dump, read_fields
 from codespec.text.edit_prompt import Change, EditContext
 
@@ -32,7 +31,7 @@ HUNK = re.compile(r"@@ -\d+(?:,\d+)? \+(\d+)(?:,\d+)? @@")
 
 
 async def next_edit(request: web.Request) -> web.StreamResponse:
-    """Return the edits around the cursor: the first one in the reply itself, all in `completions`."""
+    """Reply with the edits around the cursor, as one line of JSON: the first edit, and all in `completions`."""
     began, daemon = time.perf_counter(), request.app[DAEMON]
     daemon.ready()
     with await read_fields(request) as fields:
@@ -40,21 +39,16 @@ async def next_edit(request: web.Request) -> web.StreamResponse:
         wanted = read_request(fields, offsets)
     async with daemon.encoding:
         (answer,) = await asyncio.to_thread(prepare, daemon, wanted)
-    edits, reason = await _edits(request, answer)
-    found = [_completion(offsets, edit) for edit in edits]
+    found, reason = [], answer.reason
+    if answer.handle is not None:
+        (done,) = await collect(request, [answer.handle])
+        events = [item for event in (TextEvent(0, done.text), DoneEvent(0, done)) for item in answer.read(event)]
+        found = [_completion(offsets, data) for name, data in events if name == "edit"]
+        reason = events[-1][1]["reason"]
     spent = int((time.perf_counter() - began) * 1000)
     first = found[0] if found else _completion(offsets, {"start_row": 0, "end_row": 0, "text": ""}, confidence=0.0)
     line = dump({**first, "completions": found, "reason": reason, "elapsed_time_ms": spent}) + b"\n"
     return web.Response(body=line, content_type="application/x-ndjson")
-
-
-async def _edits(request: web.Request, answer: Answer) -> tuple[list[dict[str, Any]], str]:
-    """Return the edits of an answer, and the reason why there are none or not all."""
-    if answer.handle is None:
-        return [], answer.reason
-    (done,) = await collect(request, [answer.handle])
-    events = [item for event in (TextEvent(0, done.text), DoneEvent(0, done)) for item in answer.read(event)]
-    return [data for name, data in events if name == "edit"], events[-1][1]["reason"]
 
 
 def _completion(offsets: Offsets, edit: dict[str, Any], confidence: float = 1.0) -> dict[str, Any]:
@@ -69,7 +63,7 @@ def _completion(offsets: Offsets, edit: dict[str, Any], confidence: float = 1.0)
 
 
 def read_request(fields: Fields, offsets: Offsets) -> EditRequest:
-    """Read a request; fields of Sweep's that are not needed are ignored. Raise RequestError for an invalid one."""
+    """Read a request; ignore unknown fields. Raise RequestError for the first invalid field."""
     path = fields.text("file_path", most=MAX_PATH)
     row, column = offsets.position(fields.whole("cursor_position", 0, 0, MAX_COUNT))
     chunks = [part for name in ("file_chunks", "retrieval_chunks") for part in fields.parts(name)]
@@ -91,7 +85,10 @@ def read_request(fields: Fields, offsets: Offsets) -> EditRequest:
 
 
 def read_changes(recent: str) -> Iterator[Change]:
-    """Yield the changes of Sweep's history: hunks of unified diffs after lines `File: PATH:`; none of secret files."""
+    """Yield the changes of a history: hunks of unified diffs, each file's after a line `File: PATH:`.
+
+    Files that may hold secrets are left out.
+    """
     path, row, old, new = "", -1, list[str](), list[str]()
     for line in [*recent.split("\n"), "File: "]:
         head = HUNK.match(line)
@@ -108,7 +105,7 @@ def read_changes(recent: str) -> Iterator[Change]:
 
 
 class Offsets:
-    """The rows of a text and their offsets, in bytes of UTF-8 or else in UTF-16 code units, as editors count."""
+    """The offsets of a text's rows, in bytes of UTF-8 or else in UTF-16 code units, as editors count."""
 
     def __init__(self, text: str, *, utf8: bool) -> None:
         self.rows = text.split("\n")
@@ -118,11 +115,11 @@ class Offsets:
         self._starts[-1] -= 1  # the last row has no line break
 
     def of_row(self, row: int) -> int:
-        """Return the offset at which a row begins, or the end of the text for the one after the last."""
+        """Return the offset at which a row begins. The row after the last one begins at the end of the text."""
         return self._starts[row]
 
     def position(self, offset: int) -> tuple[int, int]:
-        """Return the row and the character of an offset. Raise RequestError on `cursor_position` after the end."""
+        """Return the row and the column of an offset. Raise RequestError for an offset after the end."""
         if offset > self._starts[-1]:
             sentence = f"cursor_position must be at most {self._starts[-1]}, the length of file_contents."
             raise RequestError(sentence, "cursor_position")

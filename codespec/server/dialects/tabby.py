@@ -1,14 +1,10 @@
-"""Tabby's server API for its editor agent: completions from segments, health, events, settings.
-
-Events are discarded.
-"""
+"""Tabby's server API for its editor agent: completions, health, settings, and events, which are discarded."""
 
 from __future__ import annotations
 
 import os
 import platform
 import uuid
-from typing import Any
 
 from aiohttp import web
 
@@ -18,28 +14,27 @@ from codespec.api.types import CompletionRequest, Snippet
 from codespec.engine.job import RequestHandle
 from codespec.errors import RequestError
 from codespec.server.daemon import DAEMON, Loaded
-from codespec.server.dialects.replies import collect, notes_field
-from codespec.server.dialects.requests import read_prompt, read_sampling, with_field_names, without_secrets
+from codespec.server.dialects import shared
 from codespec.server.wire import Fields, read_fields, reply
 
 RAW = "debug_options.raw_prompt"
 NAMES = {"prefix": "segments.prefix", "suffix": "segments.suffix", "prompt_ids": RAW}
 SNIPPETS = ("declarations", "relevant_snippets_from_changed_files", "relevant_snippets_from_recently_opened_files")
 MAX_TOKENS = 64
-PROTOCOL = "v0.9.0"  # of Tabby; agents do not ask an older server for its telemetry setting
+PROTOCOL = "v0.9.0"  # agents get the telemetry setting only from this version of Tabby on
 
 
-@with_field_names(NAMES)
+@shared.with_field_names(NAMES)
 async def complete(request: web.Request, fields: Fields) -> web.StreamResponse:
     with fields:
         handle = read_request(fields, request.app[DAEMON].loaded())
-    done = await collect(request, [handle])
-    choices = [{"index": completion.choice, "text": completion.text} for completion in done]
-    return reply({"id": f"cmpl-{uuid.uuid4()}", "choices": choices, "mode": "standard", **notes_field([handle], done)})
+    done = await shared.collect(request, [handle])
+    choices, notes = [{"index": one.choice, "text": one.text} for one in done], shared.notes_field([handle], done)
+    return reply({"id": f"cmpl-{uuid.uuid4()}", "choices": choices, "mode": "standard", **notes})
 
 
 def read_request(fields: Fields, loaded: Loaded) -> RequestHandle:
-    """Read a request. A raw prompt is the user's own, usually with a model's markers."""
+    """Read a request. A raw prompt, usually with a model's markers, replaces the segments."""
     fields.refuse_unless("mode", ("standard",), "only standard completions are supported")
     debug, segments = fields.part("debug_options"), fields.part("segments")
     raw = debug.text("raw_prompt", "") if debug else ""
@@ -47,28 +42,27 @@ def read_request(fields: Fields, loaded: Loaded) -> RequestHandle:
         raise RequestError("segments is missing: send it with a prefix.", "segments")
     source = segments if segments is not None and not raw else Fields({})
     notes: list[str] = []
-    texts = read_prompt(raw, source, loaded, notes, RAW) if raw else _read_segments(source, notes)
+    if raw:
+        texts = shared.read_prompt(raw, source, loaded, notes, RAW)
+    else:
+        parts = [part for name in SNIPPETS for part in source.parts(name)]
+        files = [Snippet(part.text("filepath", "", MAX_PATH), part.text("body")) for part in parts]
+        texts = {"prefix": source.text("prefix"), "suffix": source.text("suffix", "")}
+        texts["snippets"] = shared.without_secrets(files, notes)
     request = CompletionRequest(
         **texts,
         path=source.text("filepath", "", MAX_PATH),
         language=fields.text("language", "", MAX_NAME),
         max_tokens=MAX_TOKENS,
-        **read_sampling(fields, ("seed",)),
+        **shared.read_sampling(fields, ("seed",)),
         shape="raw" if raw else "auto",
         heal=not raw,
     )
     return RequestHandle(request, notes=notes)
 
 
-def _read_segments(segments: Fields, notes: list[str]) -> dict[str, Any]:
-    parts = [part for name in SNIPPETS for part in segments.parts(name)]
-    files = [Snippet(part.text("filepath", "", MAX_PATH), part.text("body")) for part in parts]
-    prefix, suffix = segments.text("prefix"), segments.text("suffix", "")
-    return {"prefix": prefix, "suffix": suffix, "snippets": without_secrets(files, notes)}
-
-
 async def health(request: web.Request) -> web.StreamResponse:
-    """Return the properties that the agent checks before it offers completions, above all a model's name."""
+    """Return the properties that the agent checks before it offers completions, such as a model's name."""
     loaded = request.app[DAEMON].loaded()
     return reply(
         {
