@@ -1,1 +1,1 @@
-"""The models: what the engine asks of one, in native kernels (`native`) and in torch (`torch`, `heads`)."""
+"""Language models: the interface for the engine, the native kernels (`native`), and torch (`torch`, `heads`)."""

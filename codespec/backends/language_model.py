@@ -1,7 +1,11 @@
-"""A causal language model as the engine sees it: token ids in, logits out, and slots that keep what was read.
+"""The interface of a causal language model, and the pool of its cache slots.
 
-Two backends implement it: `native` computes Llama-shaped models on a CPU, `torch` all others, and on
-GPUs. Nothing here or above needs torch.
+The backend `native` computes Llama-shaped models on a CPU, and `torch` computes any model on a CPU or GPU. This module
+does not import torch.
+
+`SlotPool` implements prefix caching. A released slot keeps its keys and values, and a later prompt of the same scope
+computes only what follows their common prefix. A slot of another scope may be evicted, but its content is never reused.
+With more slots than concurrent requests, idle documents stay warm.
 """
 
 from __future__ import annotations
@@ -15,12 +19,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from codespec.api.types import Owner
 from codespec.text.tokenizer import TextTokenizer
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Ids for positions start, start+1, … of a sequence's slot; the last `keep` rows need logits."""
+    """The ids of a sequence at positions start, start + 1, … of its slot. Logits are computed for the last `keep`."""
 
     slot: int
     start: int
@@ -29,12 +34,12 @@ class Rows:
 
     @property
     def end(self) -> int:
-        """The length of the sequence after these rows."""
+        """The length of the slot after these rows."""
         return self.start + len(self.ids)
 
 
 def kept_rows(batch: Sequence[Rows]) -> Iterator[int]:
-    """Yield the flat indices of the batch's rows that need logits: the last `keep` of each sequence."""
+    """Yield the indices of the rows that need logits, counted over the whole batch."""
     end = 0
     for rows in batch:
         end += len(rows.ids)
@@ -42,22 +47,23 @@ def kept_rows(batch: Sequence[Rows]) -> Iterator[int]:
 
 
 Floats = NDArray[np.float32]
-Progress = Callable[[int, int], None]  # called with the number of steps done and the number of all
+Progress = Callable[[int, int], None]  # called with the number of completed steps and the total
 GRAPH_ROWS = 128  # default of the setting graph_rows
-CAPACITY_UNIT = 512  # positions: slots are allocated in multiples of this, since exact attention reads whole blocks
+NO_OWNER = Owner()
+CAPACITY_UNIT = 512  # a slot has a multiple of this many positions, because exact attention reads whole blocks
 
 
 class DeviceLogits(Protocol):
-    """Logits [rows, vocabulary] in the memory of a GPU, as torch holds them."""
+    """Logits [rows, vocabulary] in the memory of a GPU: a tensor of torch, declared without importing torch."""
 
     def cpu(self) -> DeviceLogits:
         """Return a copy in the host's memory."""
 
     def numpy(self) -> Floats:
-        """Return the numbers of a copy in the host's memory."""
+        """Return logits in the host's memory as an array."""
 
     def __getitem__(self, rows: slice) -> DeviceLogits:
-        """Return some rows."""
+        """Return a slice of the rows."""
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -67,7 +73,7 @@ Logits = Floats | DeviceLogits
 
 
 def on_host(logits: Logits) -> Floats:
-    """Return logits in the host's memory: themselves if they are there, so that writing to them is shared."""
+    """Return logits as an array in the host's memory. An array is returned as it is, not copied."""
     return logits if isinstance(logits, np.ndarray) else logits.cpu().numpy()
 
 
@@ -75,9 +81,11 @@ def on_host(logits: Logits) -> Floats:
 class ModelSpec:
     """Facts about a loaded model.
 
-    parameters  the number of weights; tied weights count once
-    max_length  the longest text in tokens
-    inner_size  the width of the feed-forward layer
+    parameters  number of weights; tied weights count once
+    max_length  maximum length of a text in tokens
+    inner_size  width of the feed-forward layers
+    lean        whether the model runs codespec's own layers instead of those of transformers
+    packed      whether the weights are stored in a packed layout
     """
 
     name: str
@@ -95,7 +103,7 @@ class ModelSpec:
 
 
 class Cache(Protocol):
-    """A model's slots, as their user sees them. `nbytes` is the size of all."""
+    """The memory of a model's slots."""
 
     @property
     def slots(self) -> int:
@@ -103,25 +111,25 @@ class Cache(Protocol):
 
     @property
     def capacity(self) -> int:
-        """Positions of a slot."""
+        """Number of positions per slot."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all slots."""
+        """Size of all slots in bytes."""
 
 
 class LanguageModel(ABC):
     """A model with its tokenizer and slots. Rows of several sequences share one step.
 
     token_bytes  the bytes of every id in the vocabulary, which is often larger than the tokenizer's
-    folder       of its files; None if it was built in memory
+    folder       the folder or file with the weights; None if the model was built in memory
     exact        whether results must be batch-invariant, bit for bit
-    variance     the reason why an exact model is not batch-invariant
-    kernel       the kernels that compute its products, with their instruction set; "" for torch's own
-    device       where it computes; `str` gives the name
-    on_device    whether logits stay in a device's memory, so that choices are made there
-    cache        its slots; None before they are allocated
-    checked      whether exact mode is checked at start, because it depends on kernels that are not ours
+    variance     the reason why an exact model is not batch-invariant, or ""
+    kernel       the name of the kernels that compute matrix products, or "" for torch's own
+    device       the device that computes; `str` gives its name
+    on_device    whether logits stay in the device's memory, where tokens are then chosen
+    cache        the slots; None before they are allocated
+    checked      whether batch invariance is tested at start, because it depends on kernels of other projects
     """
 
     on_device = False
@@ -141,39 +149,34 @@ class LanguageModel(ABC):
     @property
     @abstractmethod
     def facts(self) -> tuple[object, ...]:
-        """What determines the time and the bits of a step, without slots: plain values, or objects with a `repr`.
+        """Facts that determine the time and the bits of a step: plain values, or objects with a `repr`.
 
-        Models that differ only in name and weights have the same facts.
+        Models that differ only in name, weights and slots have the same facts.
         """
 
     @property
     def call_facts(self) -> tuple[object, ...]:
-        """What else determines the time of a step and may change after loading."""
-        return ()
-
-    @property
-    def bucket_rows(self) -> tuple[int, ...]:
-        """The sizes in rows to which steps are padded; empty for none."""
+        """Further facts that determine the time of a step and may change after loading."""
         return ()
 
     @abstractmethod
     def step(self, batch: Sequence[Rows]) -> Logits:
-        """Compute all rows and set each slot's length to the end of its rows.
+        """Compute all rows, and set the length of each sequence's slot to the end of the sequence's rows.
 
-        Return float32 logits [sum of keep, vocabulary], sequence by sequence, which the caller may overwrite.
+        Return float32 logits [sum of keep, vocabulary] in the order of the batch. The caller may overwrite them.
         """
 
     @abstractmethod
     def use_threads(self, count: int) -> None:
-        """Compute with this number of CPU threads from the next step on."""
+        """Set the number of CPU threads for later steps."""
 
     @abstractmethod
     def slot_bytes(self, capacity: int) -> int:
-        """Return the bytes of a slot of at least `capacity` positions."""
+        """Return the size in bytes of a slot with at least `capacity` positions."""
 
     @abstractmethod
     def allocate(self, slots: int, capacity: int, graph_rows: int = GRAPH_ROWS) -> None:
-        """Allocate `slots` slots of at least `capacity` positions and discard the previous ones."""
+        """Allocate `slots` slots of at least `capacity` positions each, and free the previous slots."""
 
     @abstractmethod
     def rollback(self, slot: int, length: int) -> None:
@@ -184,47 +187,187 @@ class LanguageModel(ABC):
         """Copy the first `length` positions of slot `source` to slot `target`."""
 
     def capture(self, progress: Progress = lambda done, of: None) -> str:
-        """Capture the graphs that steps replay on a GPU.
+        """Capture the CUDA graphs that steps replay.
 
-        Return "", or a clause for a report: why capturing failed, and how steps run instead.
+        Return "", or, if capturing failed, a clause that tells why and how steps run instead.
         """
         return ""
 
     def wait(self) -> None:
-        """Wait until the work of earlier steps is done, for timing."""
+        """Wait until the device has finished all earlier steps, for timing."""
         return
 
     def rotary_key(self, length: int) -> int:
-        """Return a key for the rotation of a sequence that may grow to `length`; prefixes need equal keys."""
+        """Return a key for the rotary scaling of a sequence of up to `length` positions.
+
+        Only sequences with equal keys can share a cached prefix.
+        """
         return 0
 
     def admit(self, slot: int, length: int, cached: int = 0) -> None:
-        """Begin a sequence in `slot` that may grow to `length`; its first `cached` positions are already cached."""
+        """Begin a sequence of up to `length` positions in `slot`, which already caches the first `cached` of them."""
         self.rollback(slot, cached)
 
     def keep_for_later(self, slot: int, ids: Sequence[int], exactly: int = 0) -> None:
-        """Keep what later prompts need beside keys and values to continue from `ids`, the slot's prompt.
+        """Cache the recurrent states with which later prompts can continue from a prefix of `ids`, the slot's prompt.
 
-        They may share it up to a place where prompts branch, or its first `exactly` ids.
+        The prefix ends where prompts usually branch, or after `exactly` ids.
         """
         return
 
     def resumable(self, slot: int, length: int) -> int:
-        """Return the largest number of positions, at most `length`, that a slot can keep."""
+        """Return the largest length, at most `length`, to which a slot can be truncated."""
         return length
 
     def resume(self, slot: int, length: int) -> int:
-        """Truncate a slot to the largest number of positions, at most `length`, that it can keep, and return it."""
+        """Truncate a slot to its `resumable` length, and return that length."""
         kept = self.resumable(slot, length)
         self.rollback(slot, kept)
         return kept
 
     def assume(self, slot: int, length: int) -> None:
-        """Pretend that a slot holds `length` positions, for timing."""
+        """Mark `length` positions of a slot as cached without computing them, for timing."""
         self.admit(slot, length, length)
 
 
 def padded_bytes(tokenizer: TextTokenizer | None, vocab_size: int) -> list[bytes]:
-    """Return the bytes of every id in the model's vocabulary, which is often larger than its tokenizer's."""
+    """Return the bytes of every id of a model with `vocab_size` ids; ids beyond the tokenizer's have none."""
     spelled = tokenizer.token_bytes if tokenizer is not None else []
     return (spelled + [b""] * (vocab_size - len(spelled)))[:vocab_size]
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """An acquired slot.
+
+    `source` is the slot that holds the keys and values of the first `shared` ids. If it is another slot, they must be
+    copied before the next slot is acquired.
+    """
+
+    slot: int
+    source: int
+    shared: int
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The content of a free slot: ids, rotary key and owner."""
+
+    ids: list[int]
+    rotary_key: int = 0
+    owner: Owner = NO_OWNER
+
+
+@dataclass(frozen=True, slots=True)
+class CacheUse:
+    """Usage of a cache of `max_bytes` bytes: the number of its slots and of those taken.
+
+    `tokens` and `nbytes` give the size of the content that free slots keep for later prompts.
+    """
+
+    slots: int
+    taken: int
+    tokens: int
+    nbytes: int
+    max_bytes: int
+
+    @classmethod
+    def of(cls, pool: SlotPool, cache: Cache | None) -> CacheUse:
+        """Return the usage of a pool's cache."""
+        assert cache is not None
+        held = cache.nbytes * pool.num_tokens // (cache.slots * cache.capacity)
+        return cls(pool.count, pool.num_taken, pool.num_tokens, held, cache.nbytes)
+
+
+class SlotPool:
+    """A pool of `count` slots. `resumable` returns how many of a slot's first positions can be reused."""
+
+    def __init__(self, count: int, resumable: Callable[[int, int], int] = lambda slot, length: length) -> None:
+        self.count = count
+        self._resumable = resumable
+        self.num_tokens = 0  # ids cached in free slots
+        self._free: dict[int, Held] = {slot: Held([]) for slot in range(count)}  # least recently used first
+        self._taken: dict[int, Owner] = {}
+        self._newest: dict[Owner, int] = {}  # each document's most recent slot
+
+    @property
+    def num_taken(self) -> int:
+        """Number of taken slots."""
+        return len(self._taken)
+
+    def holds(self, owner: Owner) -> bool:
+        """Return whether a free slot holds content of this owner's document."""
+        return self._newest.get(owner) in self._free
+
+    def acquire(self, ids: Sequence[int], rotary_key: int = 0, owner: Owner = NO_OWNER) -> Lease:
+        """Take a free slot for a prompt.
+
+        This is the slot with the longest common prefix if it belongs to the same document and loses at most half of its
+        content. Otherwise another slot is evicted, to which the caller copies the prefix.
+        """
+        assert self._free, "no slot is free"
+        source, shared = self._longest(ids, rotary_key, owner)
+        held = self._free[source]
+        slot = source
+        if held.owner != owner or 2 * shared < len(held.ids):
+            slot = self._victim(owner)
+        self._take(slot, owner)
+        return Lease(slot, source if shared else slot, shared)
+
+    def release(self, slot: int, ids: Sequence[int], rotary_key: int = 0) -> None:
+        """Release a slot, which keeps the keys and values of `ids`."""
+        assert slot in self._taken, "the slot is not taken"
+        self._free[slot] = Held(list(ids), rotary_key, self._taken.pop(slot))
+        self.num_tokens += len(ids)
+
+    def _longest(self, ids: Sequence[int], rotary_key: int, owner: Owner) -> tuple[int, int]:
+        """Return the free slot with the longest common prefix with `ids`, and that prefix's length.
+
+        Of equally long prefixes, prefer one of the same document, then the slot with the shortest content.
+        """
+
+        def rank(slot: int) -> tuple[int, bool, int]:
+            held = self._free[slot]
+            alike = held.rotary_key == rotary_key and held.owner.scope == owner.scope
+            shared = common_prefix(held.ids, ids) if alike else 0
+            shared = self._resumable(slot, shared) if shared else 0
+            return shared, held.owner == owner, -len(held.ids)
+
+        best = max(self._free, key=rank)
+        return best, rank(best)[0]
+
+    def _victim(self, owner: Owner) -> int:
+        """Return the slot to evict.
+
+        Prefer an empty slot, then a slot whose document has or gets a newer slot, then the least recently used.
+        """
+
+        def value(slot: int) -> int:
+            held = self._free[slot]
+            if not held.ids:
+                return 0
+            newest = self._newest.get(held.owner, slot)  # missing if the newest slot was released empty
+            return 1 if held.owner.document and (held.owner == owner or newest != slot) else 2
+
+        return min(self._free, key=value)
+
+    def _take(self, slot: int, owner: Owner) -> None:
+        held = self._free.pop(slot)
+        self.num_tokens -= len(held.ids)
+        if self._newest.get(held.owner) == slot:
+            del self._newest[held.owner]
+        if owner.document:
+            self._newest[owner] = slot
+        self._taken[slot] = owner
+
+
+def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
+    """Return the number of equal leading ids."""
+    same, length = 0, min(len(first), len(second))
+    while same < length:  # bisect, so that lists are compared in C
+        middle = (same + length + 1) // 2
+        if list(first[same:middle]) == list(second[same:middle]):
+            same = middle
+        else:
+            length = middle - 1
+    return same

@@ -1,6 +1,6 @@
-"""Load a model by its name, with the backend that its number format and device ask for.
+"""Load a model by name, with the backend for its number format and device.
 
-The native kernels need no torch: it is imported only for a model that they do not compute.
+Torch is imported only for models that the native kernels do not compute.
 """
 
 from __future__ import annotations
@@ -16,30 +16,17 @@ from codespec.store.machine import require_kernels
 from codespec.store.resolve import NATIVE, ModelFiles, resolve
 
 
-def load_model(
-    name: str,
-    *,
-    device: str = "cpu",
-    dtype: str = "float32",
-    exact: bool = True,
-) -> LanguageModel:
+def load_model(name: str, *, device: str = "cpu", dtype: str = "float32", exact: bool = True) -> LanguageModel:
     """Load `name`: a local folder in the Hugging Face layout, a GGUF file, a pulled model, or a hub id."""
     _check_device(device, dtype)  # before a file is converted
     return load_files(resolve(name).open(dtype), device=device, dtype=dtype, exact=exact)
 
 
-def load_files(
-    files: ModelFiles,
-    *,
-    device: str = "cpu",
-    dtype: str = "float32",
-    exact: bool = True,
-) -> LanguageModel:
-    """Load a model whose files are open for this number format. Slots are allocated later.
+def load_files(files: ModelFiles, *, device: str = "cpu", dtype: str = "float32", exact: bool = True) -> LanguageModel:
+    """Load a model whose files are open for this number format, without slots.
 
-    Raises ModelError, as one sentence, for every user-facing failure: a missing or truncated
-    folder, an architecture that fails the check of its attention, an unknown dtype or device. With dtype "native" the
-    kernels compute whole steps of a Llama-shaped model, and the products alone of any other.
+    With dtype "native", the native kernels compute whole steps of a Llama-shaped model, and only the matrix products of
+    any other model. Raises ModelError for damaged files, unsupported architectures, and unknown dtypes and devices.
     """
     _check_device(device, dtype)
     if dtype == NATIVE:
@@ -55,17 +42,17 @@ def _check_device(device: str, dtype: str) -> None:
 
 
 def load_drafter(name: str, device: str, dtype: str) -> LanguageModel:
-    """Load a model in fast mode: its tokens are verified by the target, so it need not be batch-invariant."""
+    """Load a drafter. The target verifies a drafter's tokens, so the drafter need not be batch-invariant."""
     return load_model(name, device=device, dtype=dtype, exact=False)
 
 
 def weights_folder(name: str, dtype: str) -> Path:
-    """Return the folder, or the GGUF file, whose weights a model reads in a number format."""
+    """Return the folder or GGUF file from which a model's weights are read in this number format."""
     return resolve(name).open(dtype).path
 
 
 def model_facts(model: LanguageModel) -> dict[str, Any]:
-    """Return a model's name, sizes, and the SHA-256 of its weights and tokenizer, for a report."""
+    """Return a model's name, parameters, vocabulary size, and the SHA-256 of its weights and tokenizer."""
     folder, digest = model.folder, hashlib.sha256()
     assert folder is not None
     files = [*sorted(folder.glob("*.safetensors")), *sorted(folder.glob("tokenizer.*"))]

@@ -1,8 +1,7 @@
 """Check that weights, caches, steps and graphs fit into a device's memory before allocating them.
 
-A refusal is one sentence with the numbers and the setting to change. Sizes of caches and weights are exact. The memory
-of a running step is an upper bound. Driver memory, which can't be queried beforehand, gets an allowance (GRAPH_LAYER,
-RUNTIME). On a CPU only a GGUF file's own bits are checked; other allocations that do not fit fail with their own error.
+Sizes of caches and weights are exact, the memory of a running step is an upper bound, and the driver's memory, which
+can't be queried beforehand, is estimated (GRAPH_LAYER, RUNTIME). On a CPU, only the weights of a GGUF file are checked.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ if TYPE_CHECKING:  # models on the host do not need torch
 
     from codespec.backends.torch.model import TorchModel
 
-GRAPH_LAYER = 256 << 10  # bytes per layer of a graph
-RUNTIME = 256 << 20  # workspaces of the matrix library, compiled kernels
+GRAPH_LAYER = 256 << 10  # bytes per layer of a captured graph
+RUNTIME = 256 << 20  # bytes for workspaces of the matrix library and compiled kernels
 FLOAT = 4  # bytes of a float32
-WIDTHS = 6  # activations of the model's width in memory at once
-INNER = 3  # activations of the feed-forward's width: the gate, its input, their product
+WIDTHS = 6  # activations of the model's width that are in memory at once
+INNER = 3  # activations of the feed-forward layer's width that are in memory at once
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A memory requirement, and the setting that reduces it."""
+    """A memory requirement, and the fix that an error suggests to reduce it."""
 
     label: str
     nbytes: int
@@ -38,7 +37,10 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A loaded model's needs: `slots` of `capacity` positions, and steps of `rows`, `kept` of which produce logits."""
+    """A loaded model, its number of slots of `capacity` positions, and the most rows of a step.
+
+    `kept` is the most rows of a step that produce logits.
+    """
 
     model: LanguageModel
     slots: int
@@ -50,9 +52,9 @@ class Need:
 def make_room(
     needs: Sequence[Need], graph_rows: int, report: Callable[[str], None], notes: MutableSequence[str]
 ) -> None:
-    """Allocate the models' slots and capture their graphs. Raise ModelError if they do not fit.
+    """Allocate the models' slots and capture their graphs. Raise ModelError if they do not fit in memory.
 
-    `report` receives progress messages; `notes` collects the models that could not be captured, with the reasons.
+    `report` receives messages on the progress, and `notes` the reasons why graphs could not be captured.
     """
     on_device = [need for need in needs if need.model.on_device]
     if on_device:
@@ -96,7 +98,7 @@ def free_memory(device: torch.device) -> int | None:
 
 
 def demand_room(claims: Sequence[Claim], free: int | None, where: str = "device memory") -> None:
-    """Raise ModelError, with the largest claim's fix, if the claims exceed `free` bytes; None: no limit."""
+    """Raise ModelError, with the largest claim's fix, if the claims exceed `free` bytes (None: no limit)."""
     needed = sum(claim.nbytes for claim in claims)
     if free is None or needed <= free:
         return
@@ -112,19 +114,19 @@ def demand_memory(name: str, nbytes: int) -> None:
 
 
 def weights_claim(name: str, parameters: int, dtype: torch.dtype) -> Claim:
-    """Return the claim for weights that are not loaded yet."""
+    """Return the memory requirement of weights that are not loaded yet."""
     return Claim(f"weights of {name}", parameters * dtype.itemsize, "choose a smaller model or dtype bfloat16")
 
 
 def step_claims(need: Need, graph_rows: int) -> list[Claim]:
-    """Return the memory that a loaded model needs beside its weights. All but the cache's are upper bounds."""
+    """Return a loaded model's memory requirements for its cache, steps and graphs."""
     from codespec.backends.torch.cache import cache_bytes
     from codespec.backends.torch.cuda.graphs import Buckets
     from codespec.backends.torch.model import TorchModel
 
     model, name = need.model, need.model.spec.name
     assert isinstance(model, TorchModel)
-    capacity = need.capacity + -need.capacity % CAPACITY_UNIT  # the cache rounds it up, too
+    capacity = need.capacity + -need.capacity % CAPACITY_UNIT  # rounded up as by the cache
     buckets = Buckets(graph_rows, capacity)
     largest, row, logits = max(buckets.rows, default=0), _row_bytes(model, capacity), model.spec.vocab_size
     cache = cache_bytes(model.shapes, need.slots + 1, capacity, model.dtype, model.feature_shape, model.states)
@@ -142,7 +144,7 @@ def step_claims(need: Need, graph_rows: int) -> list[Claim]:
 
 
 def _row_bytes(model: TorchModel, capacity: int) -> int:
-    """Return the bytes of a row's activations and of attention's partial sums for each block of keys."""
+    """Return the bytes of one row's activations and of its partial sums of attention, one per block of keys."""
     activations = (WIDTHS * model.spec.hidden_size + INNER * model.spec.inner_size) * model.dtype.itemsize
     heads = model.groups * max((kv_heads for kv_heads, _, _ in model.shapes.values()), default=0)
     widest = max((value_size for _, _, value_size in model.shapes.values()), default=0)

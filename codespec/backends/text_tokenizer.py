@@ -1,4 +1,4 @@
-"""Load a folder's tokenizer, from its tokenizer.json or with transformers."""
+"""Load the tokenizer of a model folder from its tokenizer.json, or with transformers if the folder has none."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _IN_USE: WeakValueDictionary[tuple[object, ...], TextTokenizer] = WeakValueDicti
 
 
 def load_tokenizer(folder: Path) -> TextTokenizer:
-    """Load the tokenizer of a model folder. Raise ModelError or TokenizerError if it can't be used."""
+    """Load the tokenizer of a model folder. Raise ModelError or TokenizerError for an unusable tokenizer."""
     if (folder / "tokenizer.json").is_file():
         try:
             return TextTokenizer.from_folder(folder)
@@ -33,7 +33,7 @@ def load_tokenizer(folder: Path) -> TextTokenizer:
         ) from error
     backend = getattr(slow, "backend_tokenizer", None)
     if backend is None:
-        raise ModelError(f"The tokenizer of {folder} has no fast form", "add a tokenizer.json to the folder")
+        raise ModelError(f"The tokenizer of {folder} has no fast version", "add a tokenizer.json to the folder")
     config = {**read_json(folder / "special_tokens_map.json"), **read_json(folder / "tokenizer_config.json")}
     generation, model = read_json(folder / "generation_config.json"), read_json(folder / "config.json")
     eos = declared_eos_ids(generation, model, slow.eos_token_id)
@@ -41,9 +41,9 @@ def load_tokenizer(folder: Path) -> TextTokenizer:
 
 
 def share_tokenizer(file: Path, read: Callable[[], TextTokenizer]) -> TextTokenizer:
-    """Return the tokenizer of a model file: one that is in use if the file has not changed since, else a new one.
+    """Return the tokenizer in use for a model file, or a new one from `read` if there is none or the file has changed.
 
-    An idle daemon keeps the tokenizer of its freed model; reading it is most of the time to load a small model.
+    An idle daemon frees its model but keeps the tokenizer, as reading one takes most of a small model's loading time.
     """
     state = file.stat()
     key = (file, state.st_ino, state.st_size, state.st_mtime_ns)
@@ -54,7 +54,7 @@ def share_tokenizer(file: Path, read: Callable[[], TextTokenizer]) -> TextTokeni
 
 
 def check_tokenizer(tokenizer: TextTokenizer, rows: int, folder: Path) -> None:
-    """Raise ModelError if the tokenizer can produce ids beyond the `rows` rows of the model's vocabulary."""
+    """Raise ModelError if the tokenizer can produce ids that the model's vocabulary of `rows` rows lacks."""
     if any(tokenizer.token_bytes[rows:]):
         raise ModelError(
             f"The tokenizer of {folder} has {tokenizer.vocab_size} tokens, but its model has only {rows}",

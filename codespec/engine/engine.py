@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from codespec.api.config import EngineConfig
 from codespec.api.types import Completion, CompletionRequest, Event, FinishReason, Mode, Owner
-from codespec.backends.language_model import LanguageModel
-from codespec.backends.slots import CacheUse, SlotPool
+from codespec.backends.language_model import CacheUse, LanguageModel, SlotPool
 from codespec.engine.admission import Admission
 from codespec.engine.candidates import keep_drawn, to_candidates
 from codespec.engine.commit import commit, completion_of, conclude
@@ -25,7 +24,7 @@ from codespec.engine.metrics import Metrics, RoundRecord
 from codespec.engine.queue import Queue, share_rows
 from codespec.proposers.base import Proposer, first_drafts
 from codespec.proposers.draft_model import DraftModel
-from codespec.proposers.suffix import SuffixProposer
+from codespec.proposers.lookup import SuffixProposer
 from codespec.sequence import Draft, Sequence, Verdict
 from codespec.speculation.policy import DraftPlan, DraftPolicy, StepResults
 from codespec.startup.parts import load_parts, prepare

@@ -1,4 +1,4 @@
-"""The proposer interface, and the common part of proposers that draft unit by unit. They do not know verification."""
+"""The interface of a proposer, and the common part of proposers that draft unit by unit."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ NOTHING = Draft()
 
 
 class Proposer:
-    """A source of drafts: a lookup or a small model. Only `propose` is required.
+    """A source of drafts: a lookup, a small model or a head. Only `propose` is required.
 
-    `name` is the source of its drafts and the key of its caps.
+    `name` identifies the proposer in drafts, caps and statistics.
     """
 
     name: str
@@ -25,15 +25,15 @@ class Proposer:
     def propose(
         self, sequences: collections.abc.Sequence[Sequence], caps: collections.abc.Sequence[Cap]
     ) -> list[Draft]:
-        """Return one draft per sequence, empty if it has none. Caps are at least 1. Does not modify the sequences."""
+        """Return a draft, possibly empty, for each sequence. Caps are at least 1; the sequences are not modified."""
         raise NotImplementedError
 
     def commit(self, sequence: Sequence) -> bool:
-        """Prefill a chunk of the sequence's committed text before a draft needs it. Return whether more remains."""
+        """Prefill a chunk of the committed text ahead of the next draft. Return whether unread text remains."""
         return False
 
     def release(self, sequence: Sequence, reason: FinishReason | None) -> None:
-        """Free what is held for a sequence that has finished, or that pauses if the reason is None."""
+        """Free the resources of a sequence that has finished, or that pauses if `reason` is None."""
 
 
 def first_drafts(
@@ -41,7 +41,7 @@ def first_drafts(
     sequences: collections.abc.Sequence[Sequence],
     caps: collections.abc.Sequence[Cap],
 ) -> list[Draft]:
-    """Ask the proposers in order. Return the first draft for each sequence, empty if none has one or the cap is 0."""
+    """Ask the proposers in order and return the first draft for each sequence, or an empty draft if there is none."""
     drafts = [NOTHING] * len(sequences)
     for proposer in proposers:
         own = [cap.of(proposer.name) for cap in caps]
@@ -54,18 +54,22 @@ def first_drafts(
 
 
 def budget_bytes(sequence: Sequence, cap: Cap) -> int:
-    """Return the likely number of bytes in `cap` target tokens, with a margin. The token limit is applied later."""
+    """Return the expected number of bytes in `cap.tokens` target tokens plus a quarter; the exact cut comes later."""
     return max(1, round(cap.tokens * sequence.bytes_per_token() * 1.25))
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Guess:
-    """A draft in progress. `held` bytes are certain and precede it; `as_ids` is whether its ids are the target's."""
+    """A draft in progress, of at most `most` units.
+
+    The draft ends once it has `budget` bytes. `held` bytes are known and precede the drafted ones. `as_ids` tells
+    whether `ids` are the target's.
+    """
 
     sequence: Sequence
     cap: Cap
-    most: int  # units
-    budget: float = math.inf  # bytes
+    most: int
+    budget: float = math.inf
     held: bytes = b""
     as_ids: bool = True
     drafted: bytearray = field(default_factory=bytearray)
@@ -76,12 +80,12 @@ class Guess:
 
     @property
     def unread(self) -> int:
-        """Committed units that the model has not processed."""
+        """Number of committed tokens that the proposer's model has not processed."""
         raise NotImplementedError
 
     @property
     def before(self) -> list[int]:
-        """The ids before the next unit, in the proposer's vocabulary."""
+        """All ids before the next unit, in the proposer's vocabulary."""
         return [*self.sequence.ids, *self.ids]
 
     def position(self) -> Position:
@@ -92,7 +96,7 @@ class Guess:
         return Position(offset, silent, self.before if penalized else ())
 
     def add(self, unit: int, spelled: bytes, confidence: float) -> bool:
-        """Append a unit, unless it has no bytes. Return whether the draft continues."""
+        """Append a unit, unless the unit has no bytes. Return whether the draft continues."""
         if not spelled:
             return False
         self.drafted += spelled
@@ -101,7 +105,7 @@ class Guess:
         self.confidences.append(confidence)
         if len(self.drafted) >= self.budget or len(self.ids) >= self.most:
             return False
-        return self.cap.goes_on(self.confidences)  # keeps the unsure unit: a rejected tail costs one row
+        return self.cap.goes_on(self.confidences)  # an unsure last unit stays: a rejected one costs one row
 
     def draft(self, source: str) -> Draft:
         """Return the finished draft."""
@@ -118,7 +122,7 @@ OwnGuess = TypeVar("OwnGuess", bound=Guess)
 class UnitProposer(Proposer, Generic[OwnGuess]):
     """A proposer that drafts unit by unit, for all sequences of a batch together.
 
-    If other sequences are waiting, it prefills at most `chunk` units of a sequence in a round.
+    If a batch has several sequences, a round prefills at most `chunk` tokens of each.
     """
 
     chunk: int
@@ -126,7 +130,10 @@ class UnitProposer(Proposer, Generic[OwnGuess]):
     def propose(
         self, sequences: collections.abc.Sequence[Sequence], caps: collections.abc.Sequence[Cap]
     ) -> list[Draft]:
-        """Draft for all sequences that it can continue. One with more unread text than a chunk first reads a chunk."""
+        """Draft for all sequences that the proposer can continue.
+
+        In a batch of several, a sequence with more unread text than a chunk gets no draft; a chunk is read instead.
+        """
         guesses = [self._open(sequence, cap) for sequence, cap in zip(sequences, caps, strict=True)]
         opened = [guess for guess in guesses if guess is not None]
         late = [guess for guess in opened if guess.unread > self.chunk] if len(sequences) > 1 else []
@@ -138,11 +145,11 @@ class UnitProposer(Proposer, Generic[OwnGuess]):
         return [guess.draft(self.name) if guess is not None else NOTHING for guess in guesses]
 
     def _open(self, sequence: Sequence, cap: Cap) -> OwnGuess | None:
-        """Return a new guess, or None if the proposer can't draft here."""
+        """Return a new guess, or None if the proposer can't draft for this sequence."""
         raise NotImplementedError
 
     def _read(self, guesses: list[OwnGuess]) -> None:
-        """Prefill a chunk of each guess's text."""
+        """Prefill a chunk of the unread text of each guess."""
         raise NotImplementedError
 
     def _draft(self, guesses: list[OwnGuess]) -> None:

@@ -1,7 +1,7 @@
 """Draft with a head on the target's hidden states (EAGLE-3 or DFlash).
 
-The head reads the hidden states in the target's cache, so it needs no prompt or tokenizer of its own, and its drafts
-are target ids. Its state follows the target's slots (`HeadCache`).
+A head needs no prompt or tokenizer of its own, because it reads the hidden states in the target's cache and drafts the
+target's ids. The head's own cache follows the target's slots.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from codespec.verify.sampling import Sampler
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class HeadGuess(Guess):
-    """A draft in progress."""
+    """A draft in progress, with the head's `reading` of the sequence."""
 
     reading: Reading
 
     @property
     def unread(self) -> int:
-        """Positions that the head has not processed."""
+        """Number of positions that the head has not processed."""
         return self.reading.length - self.reading.start
 
 
 class HeadProposer(UnitProposer[HeadGuess]):
-    """Proposer for a head of either kind, batched over sequences."""
+    """Proposer for a head, batched over sequences."""
 
     def __init__(self, runner: HeadRunner, chunk: int = 256) -> None:
         self.runner = runner
@@ -44,15 +44,12 @@ class HeadProposer(UnitProposer[HeadGuess]):
     def propose(
         self, sequences: collections.abc.Sequence[Sequence], caps: collections.abc.Sequence[Cap]
     ) -> list[Draft]:
-        """Draft for all sequences of which the target has processed all but the last token."""
+        """Draft for all sequences that the target has processed up to the last token."""
         return super().propose(sequences, caps)
 
     @torch.inference_mode()
     def commit(self, sequence: Sequence) -> bool:
-        """Prefill a chunk of what the target has processed.
-
-        Excludes the last position, whose output only a draft needs.
-        """
+        """Prefill a chunk of the positions that the target has processed, except for the last, which a draft reads."""
         reading = self.runner.open(sequence.slot, sequence.ids[: sequence.cached + 1])
         if reading.length - reading.start <= 1:
             return False
@@ -60,10 +57,7 @@ class HeadProposer(UnitProposer[HeadGuess]):
         return reading.length - reading.start > 1
 
     def _open(self, sequence: Sequence, cap: Cap) -> HeadGuess | None:
-        """Return a new guess, or None if it can't draft here.
-
-        That is the case during the target's prefill, and while held bytes restrict the next tokens.
-        """
+        """Return a new guess, or None during the target's prefill and while held bytes restrict the next tokens."""
         if sequence.num_pending != 1 or sequence.slot < 0 or sequence.held_left:
             return None
         reading = self.runner.open(sequence.slot, sequence.ids)
@@ -75,62 +69,35 @@ class HeadProposer(UnitProposer[HeadGuess]):
     def _read(self, guesses: list[HeadGuess]) -> None:
         self.runner.catch_up([guess.reading for guess in guesses], self.chunk)
 
-    def _choose(self, guess: HeadGuess, logits: Tensor) -> tuple[int, float]:
-        """Return the next token of a guess and its probability, from logits [draft vocabulary].
+    def _draft(self, guesses: list[HeadGuess]) -> None:
+        rows = self.runner.first([guess.reading for guess in guesses])
+        if isinstance(self.runner, DFlashRunner):  # one forward drafts all tokens
+            for guess, own in zip(guesses, rows, strict=True):
+                for row in own:
+                    if not self._extend(guess, row):
+                        break
+            return
+        assert isinstance(self.runner, Eagle3Runner)  # each forward drafts one token per sequence
+        steps = 1
+        while guesses := [guess for guess, row in zip(guesses, rows, strict=True) if self._extend(guess, row)]:
+            tokens = [guess.ids[-1] for guess in guesses]
+            rows = self.runner.go_on([guess.reading for guess in guesses], tokens, steps)
+            steps += 1
 
-        It is the argmax, or the choice under the target's noise if sampling.
+    def _extend(self, guess: HeadGuess, logits: Tensor) -> bool:
+        """Append the next token of a guess, from logits [draft vocabulary]. Return whether the draft continues.
+
+        The token is the argmax of the logits, plus the target's noise if the request samples.
         """
         request = guess.sequence.request
         probabilities = logits.float().softmax(0)
         plain = request.rule == "rejection" or request.temperature == 0.0
         if plain and request.repetition_penalty == 1.0:
-            best = int(probabilities.argmax())
-            return int(self.runner.ids[best]), float(probabilities[best])
-        whole = torch.full((len(self._spelled),), -torch.inf)
-        whole[self.runner.ids.cpu()] = logits.float().cpu()
-        (token,) = self._sampler.choose(whole[None], request, guess.sequence.choice, [guess.position()])
-        at = int((self.runner.ids == token).nonzero()[0, 0])
-        return token, float(probabilities[at])
-
-
-class Eagle3Proposer(HeadProposer):
-    """An EAGLE-3 head: each forward of its one layer drafts one token per sequence."""
-
-    runner: Eagle3Runner
-
-    def _draft(self, guesses: list[HeadGuess]) -> None:
-        logits = self.runner.first([guess.reading for guess in guesses])
-        going, steps = guesses, 1
-        while True:
-            chosen = [self._choose(guess, row) for guess, row in zip(going, logits, strict=True)]
-            going = [
-                guess
-                for guess, (token, chance) in zip(going, chosen, strict=True)
-                if guess.add(token, self._spelled[token], chance)
-            ]
-            if not going:
-                return
-            tokens = [guess.ids[-1] for guess in going]
-            logits = self.runner.go_on([guess.reading for guess in going], tokens, steps)
-            steps += 1
-
-
-class DFlashProposer(HeadProposer):
-    """A DFlash head: one forward drafts all tokens."""
-
-    runner: DFlashRunner
-
-    def _draft(self, guesses: list[HeadGuess]) -> None:
-        for guess, rows in zip(guesses, self.runner.first([guess.reading for guess in guesses]), strict=True):
-            for row in rows:
-                token, chance = self._choose(guess, row)
-                if not guess.add(token, self._spelled[token], chance):
-                    break
-
-
-def make_proposer(runner: HeadRunner, chunk: int = 256) -> HeadProposer:
-    """Return the proposer for a head's kind."""
-    if isinstance(runner, Eagle3Runner):
-        return Eagle3Proposer(runner, chunk)
-    assert isinstance(runner, DFlashRunner)
-    return DFlashProposer(runner, chunk)
+            at = int(probabilities.argmax())
+            token = int(self.runner.ids[at])
+        else:
+            whole = torch.full((len(self._spelled),), -torch.inf)
+            whole[self.runner.ids.cpu()] = logits.float().cpu()
+            (token,) = self._sampler.choose(whole[None], request, guess.sequence.choice, [guess.position()])
+            at = int((self.runner.ids == token).nonzero()[0, 0])
+        return guess.add(token, self._spelled[token], float(probabilities[at]))

@@ -24,7 +24,7 @@ from codespec.server.logs import LogOutput
 from codespec.text.edit_formats import EditFormat, find_format
 
 if TYPE_CHECKING:
-    from codespec.backends.slots import CacheUse
+    from codespec.backends.language_model import CacheUse
     from codespec.engine.engine import Engine
     from codespec.engine.metrics import Metrics
     from codespec.store.catalogue import Entry

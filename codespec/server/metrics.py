@@ -18,7 +18,7 @@ from codespec.api.types import Stats
 from codespec.server.daemon import Daemon, Histogram, RequestMetrics
 
 if TYPE_CHECKING:
-    from codespec.backends.slots import CacheUse
+    from codespec.backends.language_model import CacheUse
     from codespec.engine.metrics import Key, Metrics
     from codespec.server.keys_file import Account
 

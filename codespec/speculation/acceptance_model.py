@@ -1,12 +1,11 @@
 """Predict the acceptance probability of draft tokens from decayed counts by proposer, context and position.
 
-A context with few observations borrows from the counts over all contexts, and those start near even odds. Priors
-counted on one pair are wrong by large factors on another, and two texts of observations teach more than such a prior.
-The proposer's confidence shifts the prediction by how much more often tokens of that confidence were accepted than
-all of its tokens; before observations, by half its log-odds.
+A context with few observations falls back on the counts over all contexts, whose priors are near even odds: priors
+counted on one pair of models are wrong by large factors on another, and two texts teach more than such priors. The
+proposer's confidence shifts the log-odds by the difference between the tokens of that confidence and all tokens, or
+before any observations by half of its own log-odds.
 
-`Learned` keeps what was learned about each pair in the user's state folder. A corrupt file is reported once, and
-learning starts over.
+`Learned` stores the model of each pair in the user's state folder.
 """
 
 from __future__ import annotations
@@ -21,53 +20,52 @@ from typing import Any
 from codespec.files import CORRUPT, Kept
 from codespec.user_folders import make_state_folder, state_folder
 
-POSITIONS = 16  # draft positions with separate counts; later positions use the last one's
+POSITIONS = 16  # draft positions with separate counts; later positions share the last count
 DECAY = 0.995  # of a counter per observation: a window of about 200
-STRENGTH = 8.0  # weight of a prior or a wider key, in observations
+STRENGTH = 8.0  # weight of a prior, in observations
 WEIGHT = 0.5  # of a confidence's log-odds, before observations
 ANYWHERE = ""  # context key for the counts over all contexts
-# Before any observation: the probability of a draft's first token, and of each later one if all before it are accepted.
+# Prior acceptance probabilities of a draft's first token, and of a later token if all tokens before it are accepted.
 NEUTRAL = (0.5, 0.6)
 PRIORS = {"prediction": (0.8, 0.95)}  # the client expects this text
 
 
 @dataclass(slots=True)
 class DecayedCounts:
-    """Decayed counts of observations (`seen`) and of accepted tokens (`right`), by position."""
+    """Decayed counts of observed tokens (`seen`) and of accepted tokens (`right`), by position."""
 
     right: list[float] = field(default_factory=lambda: [0.0] * POSITIONS)
     seen: list[float] = field(default_factory=lambda: [0.0] * POSITIONS)
 
     def count(self, position: int, right: bool) -> None:
-        """Add an observation; older ones decay."""
+        """Add an observation and decay the older ones at the same position."""
         self.right[position] = DECAY * self.right[position] + right
         self.seen[position] = DECAY * self.seen[position] + 1.0
 
     def means(self, priors: Sequence[float]) -> list[float]:
-        """Return the posterior means by position, under Beta priors worth STRENGTH observations."""
+        """Return the posterior mean of each position, under Beta priors with the weight of STRENGTH observations."""
         turns = zip(self.right, self.seen, priors, strict=True)
         return [(right + STRENGTH * prior) / (seen + STRENGTH) for right, seen, prior in turns]
 
 
 class AcceptanceModel:
-    """All counters of one pair. Positions count from 0."""
+    """The acceptance counts of one pair of models. Positions are numbered from 0."""
 
     def __init__(self) -> None:
         self.counters: dict[tuple[str, str], DecayedCounts] = {}  # (source, context)
-        self.by_confidence: dict[str, DecayedCounts] = {}  # by source; "positions" are levels of confidence
+        self.by_confidence: dict[str, DecayedCounts] = {}  # by source; a position is a `level`
         self._odds: dict[tuple[str, str], tuple[float, ...]] = {}
 
     def rate(self, source: str, context: str, position: int) -> float:
-        """Return the learned probability that a position is accepted, given that all before it are."""
+        """Return the learned probability that a position is accepted if all positions before it are."""
         return sigmoid(self._odds_of(source, context)[min(position, POSITIONS - 1)])
 
     def survival(
         self, source: str, context: str, count: int, confidences: Sequence[float] | None = None
     ) -> list[float]:
-        """Return, for each of the first `count` tokens, the probability that it and all before it are accepted.
+        """Return, for each of the first `count` tokens, the probability that all tokens up to it are accepted.
 
-        Without `confidences` this is the estimate before drafting. With them, the last confidence also applies to later
-        tokens. The result never increases.
+        `confidences` is None before drafting. The last confidence also applies to later tokens.
         """
         odds, shifts = self._odds_of(source, context), [0.0]
         if confidences is not None:
@@ -84,10 +82,7 @@ class AcceptanceModel:
         return counter.seen[0] if counter else 0.0
 
     def learn(self, source: str, context: str, confidences: Sequence[float], accepted: int) -> None:
-        """Learn from one verdict.
-
-        `confidences` covers all verified tokens. The first `accepted` were right, and the next one, if any, was wrong.
-        """
+        """Learn from a draft whose first `accepted` tokens were accepted; `confidences` has an entry for each token."""
         keys = dict.fromkeys([(source, ANYWHERE), (source, context)])
         counters = [self.counters.setdefault(key, DecayedCounts()) for key in keys]
         levels = self.by_confidence.setdefault(source, DecayedCounts())
@@ -109,12 +104,12 @@ class AcceptanceModel:
         model = cls()
         for source, context, right, seen in values["counters"]:
             model.counters[str(source), str(context)] = _counts(right, seen)
-        for source, right, seen in values.get("by_confidence", []):  # files of earlier versions have none
+        for source, right, seen in values.get("by_confidence", []):  # missing in files of earlier versions
             model.by_confidence[str(source)] = _counts(right, seen)
         return model
 
     def _odds_of(self, source: str, context: str) -> tuple[float, ...]:
-        """Return the learned log-odds of each position; cached between verdicts."""
+        """Return the learned log-odds of each position, cached until the source's next verdict."""
         if (source, context) not in self._odds:
             first, later = PRIORS.get(source, NEUTRAL)
             rates = self._means((source, ANYWHERE), [first] + [later] * (POSITIONS - 1))
@@ -124,12 +119,12 @@ class AcceptanceModel:
         return self._odds[source, context]
 
     def _shift(self, source: str, confidence: float) -> float:
-        """Return how far this confidence's acceptance is from that of all tokens, in log-odds."""
+        """Return the log-odds of acceptance for this confidence minus the log-odds for all tokens."""
         counter = self.by_confidence.get(source) or DecayedCounts()
         right, seen = sum(counter.right), sum(counter.seen)
-        usual = logit((right + STRENGTH / 2) / (seen + STRENGTH))
-        prior, number = sigmoid(usual + WEIGHT * logit(confidence)), level(confidence)
-        return logit((counter.right[number] + STRENGTH * prior) / (counter.seen[number] + STRENGTH)) - usual
+        overall = logit((right + STRENGTH / 2) / (seen + STRENGTH))
+        prior, number = sigmoid(overall + WEIGHT * logit(confidence)), level(confidence)
+        return logit((counter.right[number] + STRENGTH * prior) / (counter.seen[number] + STRENGTH)) - overall
 
     def _means(self, key: tuple[str, str], priors: list[float]) -> list[float]:
         counter = self.counters.get(key)
@@ -137,12 +132,12 @@ class AcceptanceModel:
 
 
 def level(confidence: float) -> int:
-    """Return the level of a confidence, from 0: its log-odds, rounded."""
+    """Return the rounded log-odds of a confidence, shifted to begin at 0."""
     return round(logit(confidence)) + POSITIONS // 2
 
 
 def logit(chance: float) -> float:
-    """Return the log-odds of a probability, clamped away from 0 and 1."""
+    """Return the log-odds of a probability, which is clamped to 0.001 to 0.999."""
     kept = min(0.999, max(0.001, chance))
     return math.log(kept / (1.0 - kept))
 
@@ -153,21 +148,16 @@ def sigmoid(log_odds: float) -> float:
 
 
 def _counts(right: Any, seen: Any) -> DecayedCounts:
-    counter = DecayedCounts(_numbers(right, POSITIONS), _numbers(seen, POSITIONS))
-    if any(not 0.0 <= r <= n for r, n in zip(counter.right, counter.seen, strict=True)):
-        raise ValueError("a counter's accepted count is negative or exceeds its total")
+    counter = DecayedCounts([float(value) for value in right], [float(value) for value in seen])
+    if len(counter.right) != POSITIONS or len(counter.seen) != POSITIONS:
+        raise ValueError(f"a counter does not have {POSITIONS} positions")
+    if not all(0.0 <= r <= n < 1e9 for r, n in zip(counter.right, counter.seen, strict=True)):
+        raise ValueError("a counter has a negative or infinite number, or accepted more tokens than it observed")
     return counter
 
 
-def _numbers(values: Any, count: int) -> list[float]:
-    numbers = [float(value) for value in values]
-    if len(numbers) != count or not all(abs(number) < 1e9 for number in numbers):
-        raise ValueError(f"{count} finite numbers were expected")
-    return numbers
-
-
 class Learned:
-    """The stored model of the pair with this fingerprint. Messages for the user go to `notes`."""
+    """The file with the model of a pair, named by the pair's fingerprint. Messages for the user go to `notes`."""
 
     def __init__(self, fingerprint: str, notes: MutableSequence[str]) -> None:
         self._file = Kept(
@@ -185,19 +175,19 @@ class Learned:
         return self._file.load(self._notes) or AcceptanceModel()
 
     def save(self, model: AcceptanceModel) -> None:
-        """Save the model, or report once that it can't be saved."""
-        with suppress(OSError):  # `Kept` reports the reason below
+        """Save the model, or report once that the file can't be written."""
+        with suppress(OSError):  # `save` reports the reason
             make_state_folder()
         self._file.save(model, self._notes)
 
 
 def learned_folder() -> Path:
-    """Return the folder with all pairs' files."""
+    """Return the folder that holds the file of every pair."""
     return state_folder() / "acceptance"
 
 
 def forget() -> int:
-    """Delete the learned state of every pair and return the number of pairs. Raises OSError."""
+    """Delete the files of all pairs and return their number. Raise OSError if a file can't be deleted."""
     files = sorted(learned_folder().glob("*.json"))
     for file in [*files, *learned_folder().glob(f"*.json{CORRUPT}")]:
         file.unlink(missing_ok=True)
@@ -206,7 +196,10 @@ def forget() -> int:
 
 @dataclass(frozen=True, slots=True)
 class LearnedRow:
-    """Recent observations and learned acceptance probability of first draft tokens, for one proposer and context."""
+    """The learned acceptance of first draft tokens, for one proposer and context.
+
+    `judged` is the decayed number of observations, and `chance` the acceptance probability.
+    """
 
     pair: str
     source: str
@@ -218,11 +211,9 @@ class LearnedRow:
 def learned_rows(notes: MutableSequence[str]) -> list[LearnedRow]:
     """Return the rows of all pairs. Unreadable files are skipped and reported in `notes`."""
     names = sorted(file.stem for file in learned_folder().glob("*.json"))
-    return [row for name in names for row in _rows(name, Learned(name, notes).load())]
-
-
-def _rows(pair: str, model: AcceptanceModel) -> list[LearnedRow]:
+    models = [(name, Learned(name, notes).load()) for name in names]
     return [
-        LearnedRow(pair, source, context, counter.seen[0], model.rate(source, context, 0))
+        LearnedRow(name, source, context, counter.seen[0], model.rate(source, context, 0))
+        for name, model in models
         for (source, context), counter in sorted(model.counters.items())
     ]

@@ -1,8 +1,8 @@
-"""Cost model: forward times by rows, context and batch as measured on this machine, and which draft positions pay.
+"""Interpolate measured times of forwards by rows, context and batch, and find the draft positions that pay.
 
-All rows of a forward share one pass over the weights, so its cost depends on the rows of the whole batch, plus a cost
-for the number of sequences and their lengths. This module interpolates measurements; it takes none. `RunningCosts`
-scales the table from the first start, when the machine may have been busy, to the actual rounds.
+All rows of a forward share one pass over the weights, so the time depends on the rows of the whole batch, and also on
+the number of sequences and their lengths. `RunningCosts` scales the table of the first start, when the machine may have
+been busy, to the times of the actual rounds.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ import itertools
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 MAX_ROWS = 1 << 31  # limit for rows and context tokens in a file
-STEP, MIN_STEP = 0.5, 0.01  # maximum change of a ratio's logarithm by the first and by late forwards
+STEP, MIN_STEP = 0.5, 0.01  # maximum change of a ratio's logarithm in the first and in late forwards
 SLOWER = 4.0  # forwards after which that change is halved
-OFTEN = 32  # steps between two new tables
+OFTEN = 32  # steps until a new table is fitted
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One measured forward: `rows` rows in total from `batch` sequences with `context` tokens each."""
+    """A measured forward with `rows` rows in total, from `batch` sequences of `context` tokens each."""
 
     rows: int
     batch: int
@@ -34,17 +34,14 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Seconds by rows: nondecreasing, linear between measured points and beyond the last one."""
+    """Seconds by rows: nondecreasing, and linear between the measured points and beyond the last one."""
 
     rows: tuple[int, ...]
     seconds: tuple[float, ...]
 
     @classmethod
     def fit(cls, points: Mapping[int, float]) -> Curve:
-        """Return the nearest nondecreasing curve.
-
-        Neighbours in the wrong order are averaged. They are noise, because more rows never take less time.
-        """
+        """Return the nondecreasing curve nearest to the measured points: more rows never take less time."""
         blocks: list[tuple[float, int]] = []  # mean, points
         for _, value in sorted(points.items()):
             mean, count = value, 1
@@ -55,7 +52,7 @@ class Curve:
         return cls(tuple(sorted(points)), tuple(mean for mean, count in blocks for _ in range(count)))
 
     def at(self, rows: float) -> float:
-        """Return the seconds for this number of rows."""
+        """Return the time of a forward with this number of rows, in seconds."""
         if len(self.rows) == 1 or rows <= self.rows[0]:
             return self.seconds[0]
         right = min(bisect_right(self.rows, rows), len(self.rows) - 1)
@@ -71,8 +68,8 @@ FREE = Curve((1,), (0.0,))
 class ForwardCost:
     """Cost of one model's forward.
 
-    `curves` are by context length of one sequence. `batches` is the extra cost of this many one-row sequences over one
-    sequence with as many rows.
+    `curves[i]` is the cost of one sequence with `contexts[i]` tokens. `batches` gives the extra cost of n sequences
+    with one row each over one sequence with n rows.
     """
 
     contexts: tuple[int, ...]
@@ -81,7 +78,7 @@ class ForwardCost:
 
     @classmethod
     def from_points(cls, points: Iterable[Point]) -> ForwardCost:
-        """Fit measured points: any number of contexts at batch 1, larger batches at the shortest context."""
+        """Fit measured points of several contexts at batch 1 and of larger batches at the shortest context."""
         known = sorted(points, key=lambda point: (point.context, point.batch, point.rows))
         contexts = tuple(dict.fromkeys(point.context for point in known if point.batch == 1))
         curves = tuple(
@@ -106,16 +103,16 @@ class ForwardCost:
         curves = tuple(_curve(found) for found in values["curves"])
         contexts = tuple(int(length) for length in values["contexts"])
         if len(curves) != len(contexts) or not curves or not all(0 <= length <= MAX_ROWS for length in contexts):
-            raise ValueError("there must be one curve for each context")
+            raise ValueError("a cost needs one curve for each context")
         return cls(contexts, curves, _curve(values["batches"]))
 
 
 @dataclass(frozen=True, slots=True)
 class CostTable:
-    """Costs of a round's parts in seconds: the target's forward, each drafting model's forward, and `draft`.
+    """Costs of the parts of a round: the forwards of the target and of each drafter, and `draft` seconds per draft.
 
-    `draft` is the cost of one draft apart from forwards: the search, the encoding and the acceptance. Drafters in
-    `whole` produce a whole draft in one forward, the others one unit.
+    `draft` covers the work apart from forwards: lookup, encoding and acceptance. A forward of a drafter in `whole`
+    produces the whole draft, a forward of any other drafter one unit.
     """
 
     target: ForwardCost
@@ -124,7 +121,7 @@ class CostTable:
     whole: tuple[str, ...] = ()
 
     def step(self, rows: int, batch: int, context: int, longest: int) -> StepCost:
-        """Return the costs of a step with `rows` rows from `batch` sequences, and of up to `longest` draft tokens more.
+        """Return the costs of a step with `rows` rows from `batch` sequences and 0 to `longest` draft tokens.
 
         `context` is the average sequence length in tokens.
         """
@@ -134,28 +131,23 @@ class CostTable:
         forwards = {name: cost.seconds(batch, batch, context) / batch for name, cost in self.drafters.items()}
         return StepCost(batch, context, seconds(batch, batch, context), self.draft, extra, forwards)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the table as plain JSON values."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> CostTable:
-        """Parse the output of `as_dict`. Raises ValueError, TypeError or KeyError for invalid values."""
+        """Parse the output of `asdict`. Raises ValueError, TypeError or KeyError for invalid values."""
         drafters = {str(name): ForwardCost.from_dict(found) for name, found in values["drafters"].items()}
         whole = tuple(str(name) for name in values["whole"])
         draft = float(values["draft"])
         if not (math.isfinite(draft) and draft >= 0.0):
-            raise ValueError("a draft needs seconds")
+            raise ValueError("the cost of a draft is negative or not finite")
         return cls(ForwardCost.from_dict(values["target"]), drafters, draft, whole)
 
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """Price of one step.
+    """Costs of one step in seconds: `plain` without drafts, `extra[n]` for n more rows, and `draft` for each draft.
 
-    `plain` is the time of the step without drafts in seconds, `extra[n]` the time of n more rows. `forwards` is one
-    sequence's share of each drafter's forward if all sequences draft. `draft` is the cost of a draft apart from its
-    rows and forwards. `price` is the value of a second in tokens.
+    `forwards` maps a drafter to one sequence's share of a forward in which all sequences draft. `price` is the value of
+    a second in tokens.
     """
 
     batch: int
@@ -168,12 +160,12 @@ class StepCost:
 
     @property
     def row(self) -> float:
-        """Seconds of one more row: the mean of up to four, because costs rise in steps."""
+        """Seconds of one more row: the mean over up to four rows, because costs rise in steps."""
         rows = min(4, len(self.extra) - 1)
         return self.extra[rows] / max(1, rows)
 
     def gain(self, survival: Sequence[float], token: float = 0.0, begin: float = 0.0) -> float:
-        """Return the net gain in tokens of the best draft length, or a negative value if none pays.
+        """Return the net gain in tokens of the best draft length, or a negative number if no length pays.
 
         Drafting takes `begin` seconds plus `token` seconds per token.
         """
@@ -184,13 +176,13 @@ class StepCost:
         return best
 
     def rounds(self, seconds: float) -> float:
-        """Convert seconds to plain rounds of one sequence, which is its share of a step."""
+        """Convert seconds to plain rounds. One takes the time of a step without drafts, divided by its sequences."""
         return self.batch * seconds / self.plain
 
     def affords(self, rounds: float, token: float = 0.0) -> int:
-        """Return how many tokens one sequence may draft and verify for this many of its own rounds.
+        """Return the number of tokens that each sequence may draft and verify at a cost of `rounds` plain rounds.
 
-        Each token takes `token` seconds to draft. Assumes that all sequences draft as many.
+        Each token takes `token` seconds to draft.
         """
         longest = (len(self.extra) - 1) // self.batch
         costs = (self.extra[self.batch * n] / self.plain + self.rounds(n * token) for n in range(1, longest + 1))
@@ -200,9 +192,9 @@ class StepCost:
 def best_lengths(survivals: Sequence[Sequence[float]], seconds: Callable[[int], float], price: float) -> list[int]:
     """Return how many positions of each sequence to verify, maximizing expected tokens − price × seconds(positions).
 
-    All rows of a step share one forward, so the best n positions are the n most likely. `survivals[r]` never increases,
-    so these are prefixes of the drafts. `seconds(n)` is the cost of n more rows; `price` is in tokens per second. Ties
-    go to the smaller number of positions.
+    All rows of a step share one forward, so the best n positions are the n most likely ones. These are prefixes of the
+    drafts, because `survivals[r]` never increases. `seconds(n)` is the cost of n more rows, and `price` is the value of
+    a second in tokens. Of equally good numbers of positions, the smallest is taken.
     """
     ranked = sorted(
         (-survival, number, position)
@@ -227,24 +219,24 @@ def _curve(values: Mapping[str, Any]) -> Curve:
     increasing = all(a < b for a, b in itertools.pairwise(rows))
     sound = all(math.isfinite(number) and number >= 0.0 for number in seconds)
     if not rows or not 0 <= rows[0] <= max(rows) <= MAX_ROWS:
-        raise ValueError("a curve needs numbers of rows")
+        raise ValueError("a curve has no rows, or more than a forward can have")
     if len(rows) != len(seconds) or not increasing or not sound:
-        raise ValueError("a curve needs increasing rows and as many seconds")
+        raise ValueError("a curve needs increasing rows, and a finite number of seconds for each")
     return Curve(rows, seconds)
 
 
 @dataclass(slots=True)
 class Ratio:
-    """Approximate running median of measured over tabulated time; 1 without samples.
+    """Approximate running median of measured over tabulated times, 1 before any sample.
 
-    A median ignores the occasional step in which the process has to wait for others.
+    A median ignores the occasional step in which the process waits for other processes.
     """
 
     middle: float = 1.0
     count: int = 0
 
     def add(self, ratio: float) -> None:
-        """Add the ratio of one forward."""
+        """Move the median towards the ratio of one forward."""
         step = max(MIN_STEP, STEP / (1.0 + self.count / SLOWER))
         away = math.log(max(ratio, 1e-9) / self.middle)
         self.middle *= math.exp(min(step, max(-step, away)))
@@ -253,21 +245,21 @@ class Ratio:
 
 @dataclass(slots=True)
 class RunningCosts:
-    """Ratios to the initial `table`.
+    """Ratios of measured times to those of the initial `table`.
 
-    There is one for each power of two of a verify's rows, and one for all drafting models.
+    Forwards of the target have a ratio for each power of two of rows, and all drafters' forwards have one together.
     """
 
     table: CostTable
-    drafting: float = 1.0  # the drafting models' ratio in the last fitted table
+    drafting: float = 1.0  # the drafters' ratio in the last fitted table
     _verify: dict[int, Ratio] = field(default_factory=dict)
     _draft: Ratio = field(default_factory=Ratio)
     _steps: int = 0
 
     def took(self, rows: int, verify: tuple[float, float], draft: tuple[float, float]) -> bool:
-        """Record one step and return whether a new table is due.
+        """Record one step and return whether a new table should be fitted.
 
-        `verify` and `draft` are (tabulated, measured) seconds; 0 for none. `rows` is the number of rows of the verify.
+        `verify` and `draft` are tabulated and measured seconds, 0 if there was none. `rows` counts the verified rows.
         """
         if verify[0] > 0.0:
             self._verify.setdefault(rows.bit_length(), Ratio()).add(verify[1] / verify[0])
@@ -277,23 +269,23 @@ class RunningCosts:
         return self._steps % OFTEN == 0
 
     def fitted(self) -> CostTable:
-        """Return the table with current costs. Ratios for unseen row counts are interpolated."""
+        """Return the table scaled to current costs, with interpolated ratios for unmeasured numbers of rows."""
         target, table = self.table.target, self.table
         curves = tuple(
             Curve.fit({n: seconds * self._ratio(n) for n, seconds in zip(curve.rows, curve.seconds, strict=True)})
             for curve in target.curves
         )
-        usual = self._ratio(1)
-        self.drafting = self._draft.middle if self._draft.count else usual
+        one_row = self._ratio(1)
+        self.drafting = self._draft.middle if self._draft.count else one_row
         return replace(
             table,
-            target=ForwardCost(target.contexts, curves, _times(target.batches, usual)),
+            target=ForwardCost(target.contexts, curves, _times(target.batches, one_row)),
             drafters={name: _scaled(cost, self.drafting) for name, cost in table.drafters.items()},
-            draft=table.draft * usual,
+            draft=table.draft * one_row,
         )
 
     def _ratio(self, rows: int) -> float:
-        """Return the ratio for a verify with this many rows, between those seen."""
+        """Return the ratio for a forward with this many rows, interpolated between the measured ones."""
         seen = sorted(self._verify)
         if not seen:
             return 1.0

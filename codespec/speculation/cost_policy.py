@@ -1,9 +1,9 @@
-"""Cost policy: draft a position only if its expected tokens exceed what the same time yields otherwise.
+"""The default draft policy: draft a position only if it is expected to yield more tokens than its time is worth.
 
-Length 0 is always a candidate. The policy decides twice. Before drafting it decides whether and how far each proposer
-drafts: a lookup is cheap but displaces a drafter's draft, and a drafter costs a forward per token plus the prefill of
-unread text. After retokenization it decides which positions of the whole batch to verify. Neither decision risks more
-than the text's loss budget.
+The policy decides twice. Before drafting, it decides whether and how far each proposer drafts: a lookup is cheap but
+displaces a drafter's draft, and a drafter costs a forward per token plus the prefill of unread text. After
+retokenization, it decides which positions of the whole batch to verify. Neither decision risks more than the text's
+loss budget.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ from codespec.speculation.policy import Batch, DraftPlan, DraftPolicy, StepResul
 
 UNITS = 1.2  # initial estimate of drafter tokens per target token
 MEMORY = 0.98  # decay of that ratio per draft, and of the speedup estimate per step
-# Limits on losses, in rounds: the modelled time of a plain step divided by its sequences. Nothing measured enters, so
-# that identical rounds lead to identical decisions on busy and idle machines.
+# Limits on losses, in plain rounds: the tabulated time of a step without drafts, divided by its sequences. No measured
+# time enters, so that identical rounds lead to identical decisions on busy and idle machines.
 BUDGET = 8.0  # rounds that all drafts together may lose
 SHARE = 0.01  # plus this many rounds per generated token
 TEXT, TEXT_SHARE = 2.0, 0.05  # the same limits for one text
 EXPLORE = 0.003  # share of time for drafts that are not expected to pay
-MAX_CREDIT = 64.0  # maximum exploration credit, in rounds
-BEGIN = 16.0  # initial weight, in plain steps
-BUCKET = 64  # context tokens; lengths in a bucket share a price
-MAX_KNOWN = 512  # cached prices
+MAX_CREDIT = 64.0  # rounds of exploration that may be saved up
+BEGIN = 16.0  # plain steps with which the speedup estimate starts
+BUCKET = 64  # context tokens; lengths in a bucket share their cached costs
+MAX_KNOWN = 512  # cached step costs
 NOTHING = Cap(0)
 
 
 @dataclass(frozen=True, slots=True)
 class AdaptiveCap(Cap):
-    """A cap that calls `pays` after each unit to decide whether to continue."""
+    """A cap that calls `pays` with the confidences after each unit to decide whether drafting continues."""
 
     pays: Callable[[collections.abc.Sequence[float]], bool] = bool
 
     def goes_on(self, confidences: collections.abc.Sequence[float]) -> bool:
-        """Return the decision of `pays`."""
+        """Return what `pays` decides."""
         return self.pays(confidences)
 
 
 @dataclass(slots=True)
 class Losses:
-    """Rounds lost by all drafts (their cost minus the accepted tokens), and the number of generated tokens.
+    """Rounds `lost` by all drafts (their cost minus the accepted tokens), and the number of tokens `written`.
 
-    Gains of one text offset losses of others, up to the initial budget.
+    Gains of one text offset losses of others, up to BUDGET.
     """
 
     lost: float = 0.0
@@ -56,21 +56,21 @@ class Losses:
 
     @property
     def left(self) -> float:
-        """Rounds that may still be lost."""
+        """Rounds that all texts together may still lose."""
         return BUDGET + SHARE * self.written - self.lost
 
     def book(self, rounds: float) -> None:
-        """Add a loss, or a gain if negative."""
+        """Add a loss in rounds; a negative number is a gain."""
         self.lost = max(SHARE * self.written - BUDGET, self.lost + rounds)
 
     def of_text(self, lost: float, written: int) -> float:
-        """Return the rounds that one text of `written` tokens may still lose after losing `lost`."""
+        """Return the rounds that a text of `written` tokens may still lose if it has lost `lost`."""
         return min(self.left, TEXT + TEXT_SHARE * written - lost)
 
 
 @dataclass(slots=True)
 class Throughput:
-    """Tokens and modelled time of recent steps, and the exploration credit that the time earns."""
+    """Tokens and tabulated time of recent steps, and the exploration credit that the time earns."""
 
     _earned: float = BEGIN
     _spent: float = BEGIN
@@ -79,7 +79,7 @@ class Throughput:
 
     @property
     def speedup(self) -> float:
-        """Tokens per second relative to plain decoding; at least 1, because drafting can always be skipped."""
+        """Tokens per second relative to plain decoding: at least 1, because drafting can always be skipped."""
         return max(1.0, self._earned / self._spent)
 
     def step(self, batch: int, cost: float) -> None:
@@ -90,11 +90,11 @@ class Throughput:
         self._credit = min(MAX_CREDIT, self._credit + EXPLORE * cost * batch)
 
     def earn(self, tokens: int) -> None:
-        """Record the tokens that one sequence of the step committed."""
+        """Record the number of tokens that one sequence of the step committed."""
         self._earned += tokens / self._batch
 
     def explore(self, rounds: float) -> bool:
-        """Deduct an experiment of this many rounds if the credit allows it. Return whether it does."""
+        """Deduct an experiment of this many rounds from the credit, or return False if the credit is too low."""
         if rounds > self._credit:
             return False
         self._credit -= rounds
@@ -104,10 +104,10 @@ class Throughput:
 class CostPolicy(DraftPolicy):
     """Draft policy based on a cost table and learned acceptance.
 
-    `sources` are the proposers' names, cheapest first. Those in the table's `drafters` cost forwards. Drafts have up to
-    `tokens` tokens, or the limit in `longer` for its sources. In total a step drafts at most the longest limit or
-    `tokens` per sequence. With `running`, costs follow the actual rounds. On close, `keep` receives the acceptance
-    model and `keep_costs` the running costs.
+    `sources` are the proposers' names, cheapest first. Those in the table's `drafters` cost forwards. A draft has up to
+    `tokens` tokens, or as many as `longer` gives for its source. With `syntax`, acceptance is learned by syntax
+    context. With `running`, costs follow the actual rounds. On close, `keep` receives the acceptance model and
+    `keep_costs` the running costs.
     """
 
     def __init__(
@@ -128,15 +128,15 @@ class CostPolicy(DraftPolicy):
         self._syntax, self._table, self._sources = syntax, costs, tuple(sources)
         self._tokens, self._keep = tokens, keep
         self._keep_costs, self._running = keep_costs, RunningCosts(costs) if running else None
-        self._modelled = (0, 0.0, 0.0)  # the step's verify rows, and the table's seconds for verify and drafts
+        self._modelled = (0, 0.0, 0.0)  # the step's rows, and tabulated seconds for verifying and for drafting
         self._throughput, self._losses = Throughput(), Losses()
         self._longer = dict(longer or {})
         self._units = dict.fromkeys(costs.drafters, UNITS)
-        self._steps: dict[tuple[int, int, int], StepCost] = {}  # similar steps share a price
+        self._steps: dict[tuple[int, int, int], StepCost] = {}  # by rows, batch and context
         self._step = self._price(1, 1, 0)
 
     def plan(self, batch: Batch) -> DraftPlan:
-        """Return a cap for each sequence, with one per proposer in `by_source`, and how to trim the drafts."""
+        """Return a cap for each sequence and proposer, and the function that trims the drafts."""
         deciding = [s for s in batch if s.feed == s.num_pending]
         count, rows = max(1, len(deciding)), max(1, sum(s.feed for s in batch))
         context = sum(len(s.ids) for s in deciding) / count
@@ -149,11 +149,11 @@ class CostPolicy(DraftPolicy):
         return DraftPlan(caps, partial(self._trim, batch))
 
     def seconds(self, rows: float, batch: int = 1, context: float = 0) -> float:
-        """Return the cost of a target's forward by the current table."""
+        """Return the seconds of a forward of the target by the current table."""
         return self._table.target.seconds(rows, batch, context)
 
     def _trim(self, sequences: Batch, candidates: list[Candidates]) -> list[Candidates]:
-        """Keep the positions that pay over the whole batch. Charges every draft's cost to its text's loss budget."""
+        """Keep the positions that pay over the whole batch, and charge each draft's cost to its text's loss budget."""
         step, drafted = self._step, [(s, c) for s, c in zip(sequences, candidates, strict=True) if c.source]
         most = [self._affords(s, step.draft + self._draft_seconds(c)) for s, c in drafted]
         expected = [self._expected(s, c.source, len(c.ids), c.confidences) for s, c in drafted]
@@ -185,7 +185,7 @@ class CostPolicy(DraftPolicy):
             self._refit(self._running)
 
     def _learn(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:
-        """Learn from a draft, and from its first trimmed token if the target's next token decides it."""
+        """Learn from a draft, and from the first trimmed token if the target's next token decides that, too."""
         source = candidates.source
         accepted, judged = verdict.accepted, len(candidates.ids)
         if candidates.left_out and accepted == judged:
@@ -212,7 +212,7 @@ class CostPolicy(DraftPolicy):
         self._steps.clear()
 
     def _price(self, rows: int, batch: int, context: float) -> StepCost:
-        """Return the price of a step with `rows` rows from `batch` sequences before any draft."""
+        """Return the costs of a step with `rows` rows from `batch` sequences before any draft."""
         key = rows, batch, int(context) // BUCKET * BUCKET
         if key not in self._steps:
             if len(self._steps) >= MAX_KNOWN:
@@ -231,9 +231,9 @@ class CostPolicy(DraftPolicy):
         return Cap(max(cap.tokens for cap in own.values()), by_source=own)
 
     def _drafter_caps(self, sequence: Sequence) -> tuple[dict[str, Cap], float]:
-        """Return the caps of all drafters that cost forwards, and the largest expected gain.
+        """Return the caps of all drafters that cost forwards, and the largest expected gain in tokens.
 
-        Only the best one drafts. Occasionally another one drafts instead, for exploration.
+        Only the best drafter drafts. Occasionally, another drafts instead for exploration.
         """
         found = {s: self._drafter_cap(sequence, s) for s in self._sources if s in self._table.drafters}
         own: dict[str, Cap] = {source: cap for source, (cap, _) in found.items()}
@@ -248,28 +248,28 @@ class CostPolicy(DraftPolicy):
     def _lookup_pays(
         self, sequence: Sequence, source: str, bar: float, confidences: collections.abc.Sequence[float]
     ) -> bool:
-        """Return whether a lookup beats the alternatives, or is tried for exploration."""
+        """Return whether a lookup is expected to gain more than `bar` tokens, or is tried for exploration."""
         if self._step.gain(self._expected(sequence, source, self._longest(source), confidences)) > bar:
             return True
         return bar == 0.0 and self._throughput.explore(self._step.rounds(self._step.draft))
 
     def _drafter_cap(self, sequence: Sequence, source: str) -> tuple[Cap, float]:
-        """Return a drafter's cap and expected gain in tokens. Without a gain it sometimes explores one token."""
+        """Return a drafter's cap and expected gain in tokens. Without a gain, the cap is 0, or 1 for exploration."""
         step, (begin, token) = self._step, self._forward_seconds(source)
         most = min(self._tokens, self._affords(sequence, step.draft + begin, token))
         gain = step.gain(self._expected(sequence, source, self._tokens), token, begin)
-        coming = sequence.remaining / 4  # assumes two tokens per round and half the remaining length
+        coming = sequence.remaining / 4  # rounds, if half of the remaining tokens come two per round
         if most and gain > 0.0 and gain * coming > step.price * self._reading(sequence, source):
             return AdaptiveCap(most, pays=partial(self._unit_pays, sequence, source)), gain
         return Cap(1) if most and self._tries(source) else NOTHING, 0.0
 
     def _tries(self, source: str) -> bool:
-        """Return whether one token of a drafter is tried for exploration."""
+        """Return whether to draft one token for exploration."""
         step = self._step
         return self._throughput.explore(step.rounds(step.draft + sum(self._forward_seconds(source)) + step.row))
 
     def _unit_pays(self, sequence: Sequence, source: str, confidences: collections.abc.Sequence[float]) -> bool:
-        """Return whether one more target token is worth its drafting time and its row, after these units."""
+        """Return whether one more target token after these units is worth its drafting time and its row."""
         done = len(confidences)
         so_far = self._expected(sequence, source, done, confidences)[-1]
         following = self.acceptance.rate(source, self._context(sequence), round(done / self._units[source]))
@@ -291,7 +291,7 @@ class CostPolicy(DraftPolicy):
         return self._losses.of_text(sequence.outlook.lost, sequence.num_generated)
 
     def _affords(self, sequence: Sequence, seconds: float, token: float = 0.0) -> int:
-        """Return how many tokens a draft may risk.
+        """Return the number of tokens that the loss budget allows for a draft.
 
         Besides its rows, the draft takes `seconds`, plus `token` seconds per token.
         """
@@ -300,28 +300,28 @@ class CostPolicy(DraftPolicy):
     def _drafting(self, sequence: Sequence, candidates: Candidates) -> float:
         """Return one sequence's share of its draft's time.
 
-        Includes the drafter's prefill, which is booked but does not limit the first draft: otherwise a text with a long
-        prompt would never get one.
+        The drafter's prefill is booked but does not limit the first draft, which a text with a long prompt would
+        otherwise never get.
         """
         return self._step.draft + self._draft_seconds(candidates) + self._reading(sequence, candidates.source)
 
     def _longest(self, source: str) -> int:
-        """Return the longest draft of a source in this step."""
+        """Return the maximum length of a source's draft in this step."""
         fitting = max(self._tokens, (len(self._step.extra) - 1) // self._step.batch)
         return min(fitting, self._longer.get(source, self._tokens))
 
     def _forward_seconds(self, source: str) -> tuple[float, float]:
-        """Return one sequence's share of a drafter's forwards: for the draft as a whole, and for each target token."""
+        """Return one sequence's share of a drafter's forwards in seconds: per draft, and per target token."""
         share = self._step.forwards[source]
         return (share, 0.0) if source in self._table.whole else (0.0, self._units[source] * share)
 
     def _draft_seconds(self, candidates: Candidates) -> float:
-        """Return one sequence's share of the forwards for a draft."""
+        """Return one sequence's share of the forwards for a draft, in seconds."""
         forwards = 1 if candidates.source in self._table.whole else candidates.units
         return forwards * self._step.forwards.get(candidates.source, 0.0)
 
     def _reading(self, sequence: Sequence, source: str) -> float:
-        """Return the seconds that a drafter needs for unread text before its first unit, beyond a one-row forward."""
+        """Return the extra seconds of a drafter's first forward, which also processes unread text."""
         cost = self._table.drafters.get(source)
         if cost is None:
             return 0.0
@@ -334,7 +334,7 @@ class CostPolicy(DraftPolicy):
         return replace(candidates, ids=candidates.ids[:length], left_out=left_out, reason=reason)
 
     def _explain(self, sequence: Sequence, candidates: Candidates, length: int, most: int) -> str:
-        """Return one line: context, learned probability of the first token (n observations), length and reason."""
+        """Return one line with the context, the learned probability of the first token, the length and its reason."""
         source, context = candidates.source or self._sources[-1], self._context(sequence)
         if not candidates.source:
             why = "nothing found, and drafting does not pay"
@@ -351,9 +351,9 @@ class CostPolicy(DraftPolicy):
 def _weighed(
     costs: RunningCosts, sequences: collections.abc.Sequence[Sequence], positions: int, forwards: float
 ) -> tuple[int, float, float]:
-    """Return the step's rows and its seconds by the first table, prefill included.
+    """Return the step's rows, and the first table's seconds for verifying `positions` positions and for drafting.
 
-    `positions` are verified. By the current table, the drafters' forwards take `forwards` seconds.
+    By the current table, the drafters' forwards take `forwards` seconds.
     """
     rows = sum(s.feed for s in sequences) + positions
     context = sum(s.cached + s.feed for s in sequences) / len(sequences)

@@ -1,4 +1,4 @@
-"""Draft policies: how far to draft in each step. A new policy is one class in a file of its own:
+"""Draft policies decide how far to draft in each step. A new policy is one class in a file of its own:
 
     # wide.py
     from codespec.speculation.policy import DraftPlan, DraftPolicy, lookup_cap
@@ -7,7 +7,7 @@
         name = "wide"
         length = 8
 
-        def plan(self, batch):  # before the drafts: a cap for each text, in tokens
+        def plan(self, batch):  # before drafting: a cap for each text, in tokens
             return DraftPlan([lookup_cap(self.length) for _ in batch])
 
         def observe(self, results):  # after the target's verdicts
@@ -15,17 +15,16 @@
             if accepted:
                 self.length = max(1, min(16, 2 + max(accepted)))
 
-`codespec bench policy --policy-file wide.py` (from `pip install ./lab`) compares it with the others on the same
-recorded completions; it wants one policy in the file, made without arguments. To serve with it, name it in
-`choose_policy` (`codespec.startup.tuning`). In exact mode no text depends on a policy, because the target verifies all
-drafts; users' caps hold under any.
+`codespec bench policy --policy-file wide.py` (from `pip install ./lab`) compares the new policy with the others on the
+same recorded completions. The file must contain one policy, whose constructor takes no arguments. To serve with the
+policy, add its name to `choose_policy` in `codespec.startup.tuning`. In exact mode, no text depends on the policy,
+because the target verifies all drafts.
 
-The texts of a batch are `codespec.sequence.Sequence`s. A policy reads `ids` (their tokens), `context` and `known`
-(bytes of the prompt, and those written since), `num_generated`, `room` (False: no draft in this step) and, after
-`follow_syntax()`, `outlook.context`, the syntax where they end. `Cap(n)` limits a draft to n tokens, 0 to none, and by
-proposer if it has `by_source`; `lookup_cap(n)` also refuses unlikely lookups. `trim` leaves sampled drafts whole, so a
-limit that must hold belongs in the cap. The default policy is in `cost_policy`; here are a fixed length and a table by
-syntax.
+The texts of a batch are `codespec.sequence.Sequence` objects. A policy reads their `ids` (tokens), `context` (bytes of
+the prompt), `known` (bytes written since), `num_generated`, `room` (0: no draft in this step) and, after a call of
+`follow_syntax()`, `outlook.context` (the syntax at the end of the text). `Cap(n)` limits a draft to n tokens;
+`lookup_cap(n)` also refuses unlikely lookups. `trim` does not shorten sampled drafts, so a strict limit belongs in the
+cap. The default policy is in `cost_policy`; this module has a fixed length and a table by syntax.
 """
 
 from __future__ import annotations
@@ -39,18 +38,18 @@ from codespec.sequence import Candidates, Cap, Sequence, Verdict
 Batch = collections.abc.Sequence[Sequence]
 
 LIKELY = 0.4  # lookup confidence for an 8-byte match: its first token is right in 6 of 10 cases (lab/LOG.md)
-WARM_UP = 100
-MARKED = 10  # ds4-80: in comments and after TRIGGERS
-ELSEWHERE = 3  # our choice: the table has no entry
+WARM_UP = 100  # tokens of context before which ds4-80 does not draft
+MARKED = 10  # ds4-80's length in comments and after TRIGGERS
+ELSEWHERE = 3  # our choice, because the table has no entry
 TRIGGERS = b"-=*"
 
 
 @dataclass(frozen=True, slots=True)
 class DraftPlan:
-    """A policy's plan for one step: how far each sequence of the batch is drafted.
+    """A policy's plan for one step.
 
-    `caps` holds a limit per sequence. The engine lowers it to what the request still needs. `trim` cuts the drafts of
-    the whole batch after retokenization and gives reasons; by default it keeps them all.
+    `caps` holds a cap per sequence, which the engine lowers to the tokens that the request still needs. `trim` shortens
+    the drafts of the whole batch after retokenization and sets their `reason`; by default, no draft is shortened.
     """
 
     caps: list[Cap]
@@ -61,8 +60,8 @@ class DraftPlan:
 class StepResults:
     """The results of one step, after the commit.
 
-    `rounds` holds every decided sequence with its verified candidates, which may be empty. `drafting` and `verifying`
-    are the step's seconds, 0 if they were not measured.
+    `rounds` holds each sequence that got a verdict, with its verified candidates, which may be empty. `drafting` and
+    `verifying` are the step's seconds, 0 if they were not measured.
     """
 
     rounds: list[tuple[Sequence, Candidates, Verdict]]
@@ -83,26 +82,23 @@ class DraftPolicy:
         """Learn from the results of the last planned step."""
 
     def seconds(self, rows: float, batch: int = 1, context: float = 0) -> float:
-        """Return the cost of a target's forward with `rows` rows from `batch` sequences, or 0 if it is unknown.
+        """Return the seconds of a target's forward with `rows` rows from `batch` sequences, or 0 if they are unknown.
 
         `context` is the average length of the sequences in tokens.
         """
         return 0.0
 
     def close(self) -> None:
-        """Save the learned state, if configured."""
+        """Save the learned state if the settings ask for it."""
 
 
 def lookup_cap(tokens: int) -> Cap:
-    """Return the cap for a policy without probabilities.
-
-    It excludes short lookup matches, which would cost more than they gain.
-    """
+    """Return a cap without lookups of short matches, which would cost more than they gain."""
     return Cap(tokens, by_source={"suffix": Cap(tokens, LIKELY)})
 
 
 class FixedLength(DraftPolicy):
-    """Always drafts `tokens` target tokens; uses only likely lookups."""
+    """Drafts up to `tokens` target tokens in every step, and uses only likely lookups."""
 
     name = "fixed"
 
@@ -115,15 +111,15 @@ class FixedLength(DraftPolicy):
 
 
 class Ds4Table(FixedLength):
-    """The table of ds4's issue 80: draft length by the syntax at the end of the text.
+    """The table of ds4's issue 80, which gives the draft length by the syntax at the end of the text.
 
-    It is 10 in a comment, 0 in free text, 10 after -, = or *, and 0 before WARM_UP tokens of context.
+    The length is 10 in a comment and after -, = or *, and 0 in free text and before WARM_UP tokens of context.
     """
 
     name = "ds4-80"
 
     def plan(self, batch: Batch) -> DraftPlan:
-        """Return the table's cap for each sequence, or ELSEWHERE if the table has none."""
+        """Return the table's cap for each sequence, or ELSEWHERE if the table has no entry."""
         return DraftPlan([lookup_cap(min(self.cap.tokens, _tabled(sequence))) for sequence in batch])
 
 

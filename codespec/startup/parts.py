@@ -12,8 +12,7 @@ from codespec.backends.memory_plan import Need, make_room
 from codespec.errors import ConfigError, ModelError
 from codespec.proposers.base import Proposer
 from codespec.proposers.draft_model import DraftModel
-from codespec.proposers.prediction import PredictionProposer
-from codespec.proposers.suffix import SuffixProposer
+from codespec.proposers.lookup import PredictionProposer, SuffixProposer
 from codespec.speculation.policy import DraftPolicy
 from codespec.startup.tuning import (
     MAX_CHUNK,
@@ -232,10 +231,10 @@ def _head_proposer(target: LanguageModel, head: LoadedHead | None, config: Engin
         return None
     from codespec.backends.heads.drafting import make_runner  # with torch
     from codespec.backends.torch.model import TorchModel
-    from codespec.proposers.head import make_proposer
+    from codespec.proposers.head import HeadProposer
 
     assert isinstance(target, TorchModel)
-    return make_proposer(make_runner(head, target), config.prefill_chunk or USUAL_CHUNK)
+    return HeadProposer(make_runner(head, target), config.prefill_chunk or USUAL_CHUNK)
 
 
 def _proposers(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from statistics import median, median_low
@@ -160,7 +160,7 @@ def kept_table(
     for model in (target, *drafters.values()):
         slots = (model.cache.slots, model.cache.capacity) if model.cache else ()
         facts.append((*model.facts, *model.call_facts, slots))
-    return Kept(kept_file("costs", VERSION, *facts), "cost table", CostTable.from_dict, CostTable.as_dict)
+    return Kept(kept_file("costs", VERSION, *facts), "cost table", CostTable.from_dict, asdict)
 
 
 def measure_table(

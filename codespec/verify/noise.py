@@ -77,7 +77,7 @@ def gumbel(key: int, hashes: Hashes) -> Floats:
 
 
 def min_coarse(noise: float) -> int:
-    """Return the lowest value of `coarse` at which a token's noise can reach this value."""
+    """Return the lowest value of `coarse` at which a token's noise can reach `noise`."""
     return int(math.exp(-math.exp(-noise)) * 2.0**32)
 
 

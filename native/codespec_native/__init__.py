@@ -1,7 +1,7 @@
-"""Kernels for weights as a GGUF file stores them: products, and a whole step of a Llama-shaped model, on CPUs.
+"""CPU kernels for weights in the formats of a GGUF file: matrix products, and whole steps of Llama-shaped models.
 
-A row has the same bits on every processor, for any number of rows and threads. The C text is in `src`; `build`
-compiles it and `library` declares it to Python.
+A row has the same bits on every processor and with any number of rows and threads. `build` compiles the C sources in
+`src`, and `library` makes the compiled library available in Python.
 """
 
 __version__ = "0.1.0"

@@ -1,30 +1,32 @@
-"""The compiled library as Python objects: thread pools, packed matrices, and models whose steps it runs.
+"""Python objects of the compiled library: thread pools, packed matrices, and models.
 
-Every size is checked here before the library reads or writes memory by it. Calls release the interpreter lock.
+Every size is checked before the library reads or writes memory. Calls release the interpreter lock.
 """
 
 from __future__ import annotations
 
 import ctypes
+import mmap
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from codespec_native.build import library_file, sources_digest
-from codespec_native.untouched import untouched_zeros
 
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
 
 TILE, GROUP = 16, 32
 MAX_SIDE = 1 << 24  # outputs or inputs of a matrix
-PASS_ROWS = 256  # rows of a pass; a step of more rows takes several
+PASS_ROWS = 256  # rows that are computed at a time; a step of more rows takes several passes
 PATHS = ("avx512", "avxvnni", "avx2", "neon", "scalar")
-# The formats of a GGUF tensor that are read: number -> name, inputs of a block, bytes of a block.
+# The supported formats of a GGUF tensor: number -> (name, inputs per block, bytes per block).
 FORMATS: dict[int, tuple[str, int, int]] = {
     0: ("F32", 1, 4),
     1: ("F16", 1, 2),
@@ -41,13 +43,11 @@ FORMATS: dict[int, tuple[str, int, int]] = {
     20: ("IQ4_NL", 32, 18),
     30: ("BF16", 1, 2),
 }
-
-
 BUILD = "run `python -m codespec_native.build`"
 
 
 class NativeError(Exception):
-    """Raised with one sentence if the library is missing, or can't read or hold what it is given."""
+    """Raised with one sentence if the library is missing, its input is invalid, or memory is short."""
 
 
 class _Layer(ctypes.Structure):
@@ -70,13 +70,9 @@ class _Model(ctypes.Structure):
     )
 
 
-def load_library() -> None:
-    """Load the library, if it is not loaded yet. Raises NativeError if it is missing, stale or for another machine."""
-    _library()
-
-
 @cache
-def _library() -> ctypes.CDLL:
+def load_library() -> ctypes.CDLL:
+    """Load the library once. Raises NativeError for a library that is missing, stale or built for another machine."""
     file = library_file()
     if not file.is_file():
         raise NativeError(f"The native kernels are not built ({file.name} is missing): {BUILD}.")
@@ -99,16 +95,10 @@ def _library() -> ctypes.CDLL:
         "codespec_packed_bytes": (ctypes.c_size_t, (pointer,)),
         "codespec_unpack_free": (None, (pointer,)),
         "codespec_multiply": (whole, (pointer, pointer, pointer, pointer, whole, pointer)),
-        "codespec_rotary": (
-            None,
-            (ctypes.c_double, ctypes.c_double, pointer, whole, whole, pointer, pointer),
-        ),
+        "codespec_rotary": (None, (ctypes.c_double, ctypes.c_double, pointer, whole, whole, pointer, pointer)),
         "workspace_new": (pointer, (pointer, pointer, whole)),
         "workspace_free": (None, (pointer,)),
-        "codespec_step": (
-            None,
-            (*(pointer,) * 4, whole, *(pointer,) * 3, whole, pointer, pointer),
-        ),
+        "codespec_step": (None, (*(pointer,) * 4, whole, *(pointer,) * 3, whole, pointer, pointer)),
         "decode_row": (None, (whole, pointer, whole, ctypes.c_int64, pointer)),
     }
     for name, (result, arguments) in signatures.items():
@@ -118,71 +108,70 @@ def _library() -> ctypes.CDLL:
 
 
 def paths() -> list[str]:
-    """Return the instruction sets that can run here, best first."""
-    return [path for path in PATHS if _library().find_kernels(path.encode())]
+    """Return the names of the instruction sets that this processor can run, best first."""
+    return [path for path in PATHS if load_library().find_kernels(path.encode())]
 
 
 def find_path(name: str = "") -> int:
-    """Return the address of a path's kernels: by name, or the best one. Raises NativeError for one that can't run."""
-    found = _library().find_kernels(name.encode())
+    """Return the address of an instruction set's kernels, by default the best. Raises NativeError if it can't run."""
+    found = load_library().find_kernels(name.encode())
     if not found:
         raise NativeError(f"This processor can't run the path {name}: choose one of {', '.join(paths())}.")
     return int(found)
 
 
 def path_name(path: int) -> str:
-    """Return the name of a path of `find_path`."""
-    return str(_library().codespec_path_name(path).decode())
+    """Return the name of the instruction set of an address from `find_path`."""
+    return str(load_library().codespec_path_name(path).decode())
 
 
 class Pool:
-    """Threads that share the work of a call; the caller is one of them. One call at a time."""
+    """Threads, including the caller's, that share the work of a call. Only one call may run at a time."""
 
     def __init__(self, threads: int) -> None:
         if not 1 <= threads <= 1024:
             raise NativeError(f"{threads} threads can't be started: choose 1 to 1024.")
-        self.address = _library().pool_new(threads)
+        self.address = load_library().pool_new(threads)
         if not self.address:
-            raise NativeError("Memory is short for a pool of threads: free some.")
+            raise NativeError("There is not enough memory for a pool of threads: close other programs.")
 
     @property
     def threads(self) -> int:
-        """Number of threads that could be started, the caller included."""
-        return int(_library().pool_threads(self.address))
+        """Number of threads that could be started, including the caller's."""
+        return int(load_library().pool_threads(self.address))
 
     def __del__(self) -> None:
         if getattr(self, "address", None):
-            _library().pool_free(self.address)
+            load_library().pool_free(self.address)
 
 
 def block_bytes(kind: int, inputs: int) -> int:
-    """Return the bytes of a row of `inputs` numbers. Raises NativeError for formats and widths that are not read."""
+    """Return the bytes of a row of `inputs` numbers. Raises NativeError for unsupported formats and widths."""
     if kind not in FORMATS:
-        raise NativeError(
-            f"The format {kind} is not read: use one of {', '.join(name for name, *_ in FORMATS.values())}."
-        )
+        known = ", ".join(name for name, *_ in FORMATS.values())
+        raise NativeError(f"The format {kind} can't be read: use one of {known}.")
     name, unit, each = FORMATS[kind]
     if inputs % max(unit, GROUP) or not 0 < inputs <= MAX_SIDE:
-        raise NativeError(f"A row of {inputs} inputs is no multiple of {max(unit, GROUP)}, which {name} needs.")
+        raise NativeError(f"Rows of {inputs} inputs can't be read: {name} needs a multiple of {max(unit, GROUP)}.")
     return inputs // unit * each
 
 
 class Matrix:
-    """A packed matrix [outputs, inputs], from bytes as a GGUF file stores them, which are not needed afterwards."""
+    """A packed copy of a matrix [outputs, inputs], whose bytes a GGUF file stores in the format `kind`."""
 
     def __init__(self, pool: Pool, kind: int, outputs: int, inputs: int, data: Bytes) -> None:
         needed = block_bytes(kind, inputs) * outputs
         if not 0 < outputs <= MAX_SIDE or data.nbytes != needed or not data.flags.c_contiguous:
-            raise NativeError(f"{data.nbytes} bytes are no {outputs} rows of {inputs}: they take {needed}.")
+            raise NativeError(f"A matrix has {data.nbytes} bytes: {outputs} rows of {inputs} inputs need {needed}.")
         self.outputs, self.inputs = outputs, inputs
-        self.address = _library().codespec_pack(pool.address, kind, outputs, inputs, data.ctypes.data)
+        self.address = load_library().codespec_pack(pool.address, kind, outputs, inputs, data.ctypes.data)
         if not self.address:
-            raise NativeError(f"Memory is short for a matrix of {needed} bytes: free some, or use a smaller model.")
+            raise NativeError(f"There is not enough memory for a matrix of {needed} bytes: use a smaller model.")
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the packed weights."""
-        return int(_library().codespec_packed_bytes(self.address))
+        """Size of the packed weights in bytes."""
+        return int(load_library().codespec_packed_bytes(self.address))
 
     def multiply(self, rows: Floats, pool: Pool, path: int) -> Floats:
         """Return the product [rows, outputs] of rows [rows, inputs]."""
@@ -190,14 +179,14 @@ class Matrix:
         if rows.ndim != 2 or rows.shape[1] != self.inputs:
             raise NativeError(f"Rows of shape {rows.shape} don't fit a matrix of {self.inputs} inputs.")
         out = np.empty((len(rows), self.outputs + -self.outputs % TILE), dtype=np.float32)
-        call = _library().codespec_multiply
+        call = load_library().codespec_multiply
         if not call(self.address, pool.address, path, rows.ctypes.data, len(rows), out.ctypes.data):
-            raise NativeError("Memory is short for a product: free some.")
+            raise NativeError("There is not enough memory for a product: close other programs.")
         return out[:, : self.outputs]
 
     def __del__(self) -> None:
         if getattr(self, "address", None):
-            _library().codespec_unpack_free(self.address)
+            load_library().codespec_unpack_free(self.address)
 
 
 def rotary_tables(
@@ -208,21 +197,29 @@ def rotary_tables(
         raise NativeError(f"{factors.shape} factors don't fit {rotated} rotated numbers.")
     cosine, sine = (np.empty((positions, rotated // 2), dtype=np.float32) for _ in range(2))
     each = None if factors is None else np.ascontiguousarray(factors, dtype=np.float32)
-    _library().codespec_rotary(
-        base,
-        factor,
-        None if each is None else each.ctypes.data,
-        rotated,
-        positions,
-        cosine.ctypes.data,
-        sine.ctypes.data,
-    )
+    address = None if each is None else each.ctypes.data
+    load_library().codespec_rotary(base, factor, address, rotated, positions, cosine.ctypes.data, sine.ctypes.data)
     return cosine, sine
+
+
+def untouched_zeros(shape: tuple[int, ...]) -> NDArray[np.uint16]:
+    """Return zeros of this shape, which take memory only where they are written. Raises MemoryError.
+
+    Without huge pages, which numpy requests: with them, one token per slot would make the whole cache resident.
+    """
+    try:
+        memory = mmap.mmap(-1, max(1, prod(shape) * 2))
+    except (OSError, OverflowError) as error:
+        raise MemoryError from error
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        with suppress(OSError):  # a kernel without huge pages refuses the advice
+            memory.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(memory, dtype=np.uint16, count=prod(shape)).reshape(shape)
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Weights of a layer. Norms are [hidden] or, of queries and keys, [size]; biases have their matrix's outputs."""
+    """Weights of a layer. Norms have the sizes [hidden] and, for queries and keys, [size]."""
 
     input_norm: Floats
     inner_norm: Floats
@@ -244,11 +241,12 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """A Llama-shaped model.
+    """The weights and constants of a Llama-shaped model.
 
-    embedding      [vocabulary, row bytes] as in the file, in the format `embedding_kind`
-    rotated        numbers of a head that are rotated, paired as (i, i + rotated / 2) if `halves`, else (2 i, 2 i + 1)
-    base, factor, factors  of `rotary_tables`
+    embedding  [vocabulary, bytes per row] as in the file, in the format `embedding_kind`
+    size       size of an attention head
+    rotated    numbers of a head that are rotated, in pairs (i, i + rotated / 2) if `halves`, else (2 i, 2 i + 1)
+    base, factor, factors  arguments of `rotary_tables`
     """
 
     embedding: Bytes
@@ -267,14 +265,14 @@ class Weights:
     factors: Floats | None = None
     embedding_scale: float = 1.0
     residual_scale: float = 1.0
-    attention_scale: float = 0.0  # 0: one over the root of `size`
+    attention_scale: float = 0.0  # 0: 1 / sqrt(size)
     logit_scale: float = 1.0
 
     def check(self) -> None:
-        """Raise NativeError if sizes contradict each other or are not multiples of 16."""
+        """Raise NativeError for sizes that contradict each other or that the kernels do not support."""
         hidden, queries, keys = self.final_norm.size, self.heads * self.size, self.key_heads * self.size
         if hidden % GROUP or self.size % TILE or self.size > 512 or self.rotated % 2 or self.rotated > self.size:
-            raise NativeError(f"Sizes of {hidden} and {self.size} can't be computed: use multiples of {GROUP}.")
+            raise NativeError(f"The sizes {hidden} and {self.size} are not supported: use multiples of {GROUP}.")
         if not 0 < self.key_heads <= self.heads or self.heads % self.key_heads:
             raise NativeError(f"{self.heads} query heads can't share {self.key_heads} key heads.")
         sizes: dict[str, tuple[object, object]] = {
@@ -296,14 +294,14 @@ class Weights:
                 if (vector := getattr(layer, name)) is not None:
                     sizes[f"{name} of layer {number}"] = (vector.shape, (width,))
             if inner % GROUP or inner != self.layers[0].gate.outputs:
-                raise NativeError(f"Layer {number} has {inner} inner outputs, which can't be computed.")
+                raise NativeError(f"Layer {number} has {inner} inner outputs, which is not supported.")
         for name, (found, needed) in sizes.items():
             if found != needed:
-                raise NativeError(f"The {name} has the size {found} and not {needed}.")
+                raise NativeError(f"The {name} has the size {found} instead of {needed}.")
 
 
 class Model:
-    """Weights with a cache of `slots` sequences of up to `capacity` tokens, and the threads that compute them."""
+    """Weights, a cache for `slots` sequences of up to `capacity` tokens, and the threads and kernels to use."""
 
     def __init__(self, weights: Weights, slots: int, capacity: int, pool: Pool, path: int) -> None:
         weights.check()
@@ -316,23 +314,23 @@ class Model:
         self._workspace = self._new_workspace()
 
     def use(self, pool: Pool) -> None:
-        """Compute the next steps with another pool's threads."""
+        """Use another pool's threads for later steps."""
         if pool is not self._pool:
-            _library().workspace_free(self._workspace)
+            load_library().workspace_free(self._workspace)
             self._workspace, self._pool = 0, pool  # 0: freed, also if the next line fails
             self._workspace = self._new_workspace()
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the cache."""
+        """Size of the cache in bytes."""
         return self.keys.nbytes + self.values.nbytes
 
     def step(
         self, tokens: Sequence[int], slots: Sequence[int], positions: Sequence[int], kept: Sequence[int]
     ) -> Floats:
-        """Compute rows (a token, its slot and its position each) and return the logits [kept, vocabulary].
+        """Compute rows, each with a token, a slot and a position, and return the logits [kept, vocabulary].
 
-        The rows of a sequence are neighbours at ascending positions. `kept` are ascending indices of rows.
+        The rows of a sequence must be neighbours at ascending positions, and `kept` ascending indices of rows.
         """
         ids, at, where, rows = (np.asarray(given, dtype=np.int32) for given in (tokens, slots, positions, kept))
         vocabulary = len(self.weights.embedding)
@@ -342,17 +340,17 @@ class Model:
         if where.size and not (where.min() >= 0 and where.max() < self.capacity):
             raise NativeError(f"A position is out of range: a slot has {self.capacity}.")
         if not len(ids) == len(at) == len(where) or (np.diff(rows) <= 0).any():
-            raise NativeError("The rows of a step don't match each other.")
+            raise NativeError("A step needs as many slots and positions as tokens, and ascending indices of rows.")
         outputs = self.weights.head.outputs
         logits = np.empty((len(rows), outputs + -outputs % TILE), dtype=np.float32)
-        _library().codespec_step(
+        load_library().codespec_step(
             *(ctypes.byref(self._model), self._workspace, self._pool.address, self._path, len(ids)),
             *(ids.ctypes.data, at.ctypes.data, where.ctypes.data, len(rows), rows.ctypes.data, logits.ctypes.data),
         )
         return logits[:, :outputs]
 
     def copy(self, source: int, target: int, length: int) -> None:
-        """Copy the first `length` positions of a slot to another, in whole blocks of 16."""
+        """Copy the first `length` positions of slot `source` to slot `target`, in whole blocks of 16."""
         size, whole = self.weights.size, length + -length % TILE
         keys = self.keys.reshape(*self.keys.shape[:3], self.capacity, size)
         values = self.values.reshape(*self.values.shape[:3], size // TILE, self.capacity, TILE)
@@ -360,9 +358,9 @@ class Model:
         values[:, target, :, :, :whole] = values[:, source, :, :, :whole]
 
     def _new_workspace(self) -> int:
-        made = _library().workspace_new(ctypes.byref(self._model), self._pool.address, PASS_ROWS)
+        made = load_library().workspace_new(ctypes.byref(self._model), self._pool.address, PASS_ROWS)
         if not made:
-            raise NativeError("Memory is short for the rows of a step: free some.")
+            raise NativeError("There is not enough memory for the rows of a step: close other programs.")
         return int(made)
 
     def _describe(self) -> _Model:
@@ -396,4 +394,4 @@ class Model:
 
     def __del__(self) -> None:
         if getattr(self, "_workspace", None):
-            _library().workspace_free(self._workspace)
+            load_library().workspace_free(self._workspace)

@@ -91,9 +91,9 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     """The place of a library of this test's own."""
     file = tmp_path / library_file().name
     monkeypatch.setattr(library, "library_file", lambda: file)
-    library._library.cache_clear()
+    library.load_library.cache_clear()
     yield file
-    library._library.cache_clear()
+    library.load_library.cache_clear()
 
 
 def test_a_library_that_can_not_be_used_is_one_sentence(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,13 +116,13 @@ def test_a_library_that_can_not_be_used_is_one_sentence(installed: Path, monkeyp
 
 def test_what_does_not_fit_is_one_sentence(pool: Pool) -> None:
     data = random_blocks(8, 16, 64)
-    with pytest.raises(NativeError, match="1088 bytes are no 17 rows of 64: they take 1156"):
+    with pytest.raises(NativeError, match="A matrix has 1088 bytes: 17 rows of 64 inputs need 1156"):
         Matrix(pool, 8, 17, 64, data)
-    with pytest.raises(NativeError, match=r"The format 16 is not read: use one of F32, F16, Q4_0"):
+    with pytest.raises(NativeError, match=r"The format 16 can't be read: use one of F32, F16, Q4_0"):
         Matrix(pool, 16, 16, 64, data)
-    with pytest.raises(NativeError, match="A row of 48 inputs is no multiple of 32, which Q8_0 needs"):
+    with pytest.raises(NativeError, match="Rows of 48 inputs can't be read: Q8_0 needs a multiple of 32"):
         Matrix(pool, 8, 16, 48, data)
-    with pytest.raises(NativeError, match="A row of 896 inputs is no multiple of 256, which Q4_K needs"):
+    with pytest.raises(NativeError, match="Rows of 896 inputs can't be read: Q4_K needs a multiple of 256"):
         Matrix(pool, 12, 16, 896, data)
     with pytest.raises(NativeError, match=r"Rows of shape \(2, 32\) don't fit a matrix of 64 inputs"):
         Matrix(pool, 8, 16, 64, data).multiply(np.zeros((2, 32), dtype=np.float32), pool, find_path())

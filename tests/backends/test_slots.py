@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from codespec.api.types import Owner
-from codespec.backends.language_model import Rows
-from codespec.backends.slots import NO_OWNER, Lease, SlotPool, common_prefix
+from codespec.backends.language_model import NO_OWNER, Lease, Rows, SlotPool, common_prefix
 from codespec.backends.torch.cache import CAPACITY_UNIT, KVCache, cache_bytes
 from codespec.errors import ModelError
 from tests.backends.rounds import fresh_prefill

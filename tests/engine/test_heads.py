@@ -19,7 +19,7 @@ from codespec.backends.loader import load_model
 from codespec.engine.engine import Engine
 from codespec.errors import ConfigError, ModelError
 from codespec.proposers.draft_model import DraftModel
-from codespec.proposers.head import HeadProposer, make_proposer
+from codespec.proposers.head import HeadProposer
 from codespec.sequence import Cap, Draft, Sequence
 from tests.engine.test_device_steps import device_model
 from tests.pairs import build, drafters, model, prompts, run, texts, total, varied_requests
@@ -77,7 +77,7 @@ class Witness(HeadProposer):
 
     def __init__(self, inner: HeadProposer, fresh: HeadRunner) -> None:
         super().__init__(inner.runner)
-        self._inner, self._fresh = inner, make_proposer(fresh)
+        self._inner, self._fresh = inner, HeadProposer(fresh)
         self.pairs: list[tuple[Draft, Draft]] = []
 
     def propose(self, sequences: Any, caps: Any) -> list[Draft]:

@@ -12,8 +12,7 @@ from dataclasses import replace
 import pytest
 
 from codespec.api.types import CompletionRequest
-from codespec.backends.language_model import Rows
-from codespec.backends.slots import SlotPool
+from codespec.backends.language_model import Rows, SlotPool
 from codespec.engine.commit import completion_of
 from codespec.engine.engine import Engine
 from codespec.sequence import Sequence

@@ -14,8 +14,7 @@ from codespec.api.limits import MAX_PREDICTION
 from codespec.api.types import Completion, CompletionRequest
 from codespec.engine.engine import Engine
 from codespec.errors import RequestError
-from codespec.proposers.prediction import PredictionProposer
-from codespec.proposers.suffix import SuffixProposer
+from codespec.proposers.lookup import PredictionProposer, SuffixProposer
 from codespec.speculation.cost_model import CostTable, ForwardCost, Point
 from codespec.speculation.cost_policy import CostPolicy
 from tests.pairs import build, model, run, texts, varied_requests

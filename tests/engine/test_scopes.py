@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from codespec.api.types import CompletionRequest
 from codespec.engine.engine import Engine
-from codespec.proposers.suffix import SuffixProposer
+from codespec.proposers.lookup import SuffixProposer
 from tests.pairs import build, model, prompts
 
 REQUEST = CompletionRequest(prefix=prompts()[3], max_tokens=40, document="a", scope="mine")

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codespec.api.types import CompletionRequest, Owner
-from codespec.proposers.suffix import GRAM, FileIndex, KeptFiles, SuffixProposer, longest_match
+from codespec.proposers.lookup import GRAM, CachedFiles, FileIndex, SuffixProposer, longest_match
 from codespec.sequence import Cap, Sequence
 from codespec.text.filters import StopFinder
 
@@ -60,22 +60,22 @@ def test_finds_only_what_is_longer() -> None:
 
 
 def test_the_bound_holds() -> None:
-    kept = KeptFiles(most=100)
-    kept.keep(HERE, [b"x" * 60])
-    kept.keep(THERE, [b"y" * 60])
+    kept = CachedFiles(most=100)
+    kept.store(HERE, [b"x" * 60])
+    kept.store(THERE, [b"y" * 60])
     assert kept.of(HERE) == [] and [index.data for index in kept.of(THERE)] == [b"y" * 60]
-    kept.keep(THERE, [b"z" * 101])
+    kept.store(THERE, [b"z" * 101])
     assert kept.of(THERE) == []
 
 
 def test_a_file_is_kept_once() -> None:
-    kept, other = KeptFiles(most=100), Owner("user 2", "a.py")
-    kept.keep(HERE, [b"x" * 60, b"y" * 10])
-    kept.keep(THERE, [b"y" * 10, b"x" * 60])
+    kept, other = CachedFiles(most=100), Owner("user 2", "a.py")
+    kept.store(HERE, [b"x" * 60, b"y" * 10])
+    kept.store(THERE, [b"y" * 10, b"x" * 60])
     assert kept.of(HERE) == kept.of(THERE)[::-1] != []
-    kept.keep(other, [b"x" * 20])
+    kept.store(other, [b"x" * 20])
     assert kept.of(other)[0].data == b"x" * 20
-    kept.keep(HERE, [])
+    kept.store(HERE, [])
     assert kept.of(HERE) == [] and len(kept.of(THERE)) == 2
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from codespec.api.types import CompletionRequest, Snippet
 from codespec.proposers.base import NOTHING
-from codespec.proposers.suffix import MAX_MATCH, RECENT, SuffixProposer, end_after_spaces, longest_match
+from codespec.proposers.lookup import MAX_MATCH, RECENT, SuffixProposer, end_after_spaces, longest_match
 from codespec.sequence import Cap, Draft, Sequence
 from codespec.text.filters import StopFinder
 

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codespec.api.limits import MAX_PREDICTION
+from codespec.backends.language_model import common_prefix
 from codespec.proposers.base import NOTHING
-from codespec.proposers.prediction import (
+from codespec.proposers.lookup import (
     _WORD,
     ADDED,
     FAR,
@@ -23,7 +24,6 @@ from codespec.proposers.prediction import (
     Alignment,
     PredictionProposer,
     Trace,
-    common_length,
 )
 from codespec.sequence import Cap, Draft, Sequence
 from tests.processor_time import least
@@ -58,7 +58,7 @@ def write(prediction: str, text: str, piece: int = 3, tokens: int = 8) -> tuple[
     while len(sequence.generated) < len(data):
         drafts.append(draft(proposer, sequence, tokens))
         done = len(sequence.generated)
-        right = common_length(drafts[-1].text, data[done:])
+        right = common_prefix(drafts[-1].text, data[done:])
         sequence.generated += data[done : done + right + piece]
     return len(drafts), drafts
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from codespec.api.types import CompletionRequest, Snippet
 from codespec.proposers.base import NOTHING, first_drafts
-from codespec.proposers.suffix import SuffixProposer, end_after_spaces, longest_match
+from codespec.proposers.lookup import SuffixProposer, end_after_spaces, longest_match
 from codespec.sequence import Candidates, Cap, Draft, Sequence
 from codespec.speculation.policy import WARM_UP, Ds4Table, FixedLength
 from codespec.text.filters import StopFinder

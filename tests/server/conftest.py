@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from codespec.api.types import Completion, CompletionRequest
-from codespec.proposers.suffix import SuffixProposer
+from codespec.proposers.lookup import SuffixProposer
 from tests.cli.conftest import Models
 from tests.cli.conftest import light_models as models  # noqa: F401
 from tests.cli.processes import user_environment

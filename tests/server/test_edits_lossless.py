@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from codespec.proposers.prediction import PredictionProposer
-from codespec.proposers.suffix import SuffixProposer
+from codespec.proposers.lookup import PredictionProposer, SuffixProposer
 from codespec.server.dialects.codespec import read_edit
 from codespec.server.wire import Fields
 from codespec.text.edit_formats import edit_formats

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import asdict
 
 import pytest
 from hypothesis import given
@@ -54,7 +55,7 @@ def test_more_never_costs_less(rows: int, more: int, batch: int, others: int, co
 
 def test_tables_are_read_as_they_were_written() -> None:
     table = CostTable(forward_cost(), {"draft_model": forward_cost()}, 1e-4)
-    assert CostTable.from_dict(json.loads(json.dumps(table.as_dict()))) == table
+    assert CostTable.from_dict(json.loads(json.dumps(asdict(table)))) == table
 
 
 @pytest.mark.parametrize(
@@ -70,6 +71,6 @@ def test_tables_are_read_as_they_were_written() -> None:
     ],
 )
 def test_what_is_no_table_is_refused(fault: dict[str, object]) -> None:
-    values = json.loads(json.dumps(CostTable(forward_cost()).as_dict()))
+    values = json.loads(json.dumps(asdict(CostTable(forward_cost()))))
     with pytest.raises((ValueError, TypeError, KeyError)):
         CostTable.from_dict({**values, **fault})

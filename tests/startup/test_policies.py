@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 
@@ -148,7 +148,7 @@ def test_costs_follow_the_rounds_and_are_kept(tmp_path: Path, monkeypatch: pytes
     run(made, requests(0.0), together=False)
     made.close()
     (file,) = (tmp_path / "codespec" / "costs").iterdir()
-    kept = Kept(file, "", CostTable.from_dict, CostTable.as_dict).load([])
+    kept = Kept(file, "", CostTable.from_dict, asdict).load([])
     assert kept is not None and kept.target.seconds(1) < 0.5 * table(0.05, 0.02).target.seconds(1), (
         "no forward took a second"
     )

@@ -1,10 +1,14 @@
-"""Choices on the device equal the host's: the same noise bit for bit, filters, penalties and restrictions."""
+"""Choices on the device equal the host's: the same noise bit for bit, filters, penalties and restrictions.
+
+In device steps every row's choice is made there.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +18,8 @@ from codespec.api.types import CompletionRequest
 from codespec.verify import device_sampling, noise
 from codespec.verify.device_sampling import DeviceSampler, SampledRow
 from codespec.verify.sampling import Position, Sampler, survivors
+from tests.engine.test_device_steps import CASES, device_model, plain
+from tests.pairs import Mixed, build, run, texts, varied_requests
 
 SPELLED = [bytes([97 + number % 26]) * (number // 26 + 1) for number in range(300)] + [b"a", b"", b""]
 CPU = torch.device("cpu")
@@ -88,3 +94,23 @@ def test_more_rows_than_are_worked_on_at_once() -> None:
     rows = rows_of(1, count, ties=False)
     theirs = [HOST.choose(r[None].clone(), a.request, 0, [a.position])[0] for r, a in zip(rows, asked, strict=True)]
     assert DEVICE.choose(rows, asked).tolist() == theirs
+
+
+def test_the_host_chooses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    target, requests, expected = device_model(*CASES[0]), varied_requests(), plain(*CASES[0])
+    rows: list[int] = []
+    choose = DeviceSampler.choose
+
+    def counted(self: DeviceSampler, logits, asked):  # type: ignore[no-untyped-def]
+        assert len(logits) == len(asked)
+        rows.append(len(asked))
+        return choose(self, logits, asked)
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a row was chosen on the host")
+
+    monkeypatch.setattr(DeviceSampler, "choose", counted)
+    monkeypatch.setattr(Sampler, "choose", refuse)
+    monkeypatch.setattr(Sampler, "pick", refuse)
+    done = run(build(target, Mixed(target, requests, expected), max_batch=8), requests)
+    assert texts(done) == texts(expected) and sum(rows) >= sum(len(one.token_ids) for one in done)

@@ -24,7 +24,7 @@ from codespec.engine.engine import Engine
 from codespec.errors import RequestError
 from codespec.proposers.base import Proposer
 from codespec.proposers.draft_model import DraftModel
-from codespec.proposers.suffix import SuffixProposer
+from codespec.proposers.lookup import SuffixProposer
 from codespec.sequence import Candidates
 from codespec.sequence import Sequence as Text
 from codespec.speculation.policy import DraftPlan, FixedLength

@@ -1,16 +1,17 @@
-"""The table of GGUF architectures: the names of their tensors in a file and in the Hugging Face layout.
+"""The table of GGUF architectures: names of tensors in a file → in the Hugging Face layout, and other differences.
 
-Names omit `.weight` and `.bias`. `settings` turns the settings into config.json, and names the sources of both.
+Names omit `.weight` and `.bias`. The sources are those of `settings`.
 
-In gated delta nets a layer's key heads each serve `ratio` value heads. Qwen3-Next's model stores queries, keys, values
-and gates key head by key head, and its file stores all queries first, then all keys, and so on. Qwen3.5's model stores
-value heads by key head, and its file stores the first value head of every key head, then the second of every one.
+In a gated delta net, each key head serves several value heads. Qwen3-Next's model stores queries, keys, values and
+gates key head by key head; a file stores all queries, then all keys, and so on. Qwen3.5's model stores the value heads
+key head by key head; a file stores the first value head of every key head, then the second of each, and so on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from codespec.backends.gguf import settings
 from codespec.backends.gguf.settings import Json, Settings
 
 Order = NDArray[np.int64]
+OUTER = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 QKV = ("attn_q", "attn_k", "attn_v")
 ATTENTION = {
     "attn_q": "self_attn.q_proj",
@@ -50,17 +52,17 @@ OSS = {**POST, **ATTENTION, "ffn_gate_inp": "mlp.router"}
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """A tensor of the model that combines one or two tensors of a layer, such as all its experts.
+    """A tensor of the model that combines one or two tensors of a layer, such as all experts, or changes one.
 
     name        name in the model, below the layer
-    sources     names in the file, below the layer; each expert has its rows of the first, then those of the second
+    sources     names in the file, below the layer; an expert has the rows of the first source, then of the second
     woven       whether the rows of both sources alternate instead
     transposed  whether the model stores each expert's matrix with inputs as rows
-    row         whether it has one row; the file omits its first dimension
-    order       returns the order of the sources' rows, given config.json; None: expert by expert
-    columns     whether `order` is that of the columns
-    kernel      whether it is the kernel of a convolution; the file omits its middle dimension
-    rate        whether it is the logarithm of a decay rate; the file stores the negative rate
+    row         whether the tensor has one row; the file omits the first dimension
+    order       function from config.json to the order of the sources' rows; None: expert by expert
+    columns     whether `order` is the order of the columns
+    kernel      whether the tensor is the kernel of a convolution; the file omits the middle dimension
+    rate        whether the tensor is the logarithm of a decay rate; the file stores the negative rate
     """
 
     name: str
@@ -78,16 +80,16 @@ class Stack:
 class Architecture:
     """Conversion rules of one architecture.
 
-    config     adds the architecture's own keys to the common config.json
-    layer      a layer's tensor names in the file → in the model, without `.weight` and `.bias`
-    biased     returns the names of the tensors with a bias, given config.json
-    stacks     tensors of a layer that combine several tensors of the file
-    full       further names in attention layers, if the model has recurrent layers too
+    config     function that adds the architecture's own keys to the common config.json
+    layer      names of a layer's tensors: in the file → in the model
+    biased     function from config.json to the names of the tensors with a bias
+    stacks     tensors of a layer that combine tensors of the file
+    full       further names in the attention layers of a model with recurrent layers
     delta      tensors of the recurrent layers
     doubled    names of the tensors with two rows per output: a value and its gate
-    twisted    whether query and key rows that rotate together are adjacent instead of in two halves
+    twisted    whether the file stores query and key rows that rotate together side by side, not in two halves
     partial    whether the rotary embedding may cover only a part of each head
-    norm_less  the constant that the file adds to norm weights
+    norm_less  constant that the file adds to the weights of norms
     """
 
     class_name: str
@@ -105,7 +107,7 @@ class Architecture:
 
 
 def fused_order(config: Json) -> Order:
-    """Return the order of Qwen3-Next's queries, keys, values and gates: key head by key head."""
+    """Return the order of a file's rows in which Qwen3-Next stores queries, keys, values and gates."""
     keys, ratio, key, value = _sizes(config)
     starts = np.cumsum([0, keys * key, keys * key, keys * ratio * value])
     each = (key, key, ratio * value, ratio * value)
@@ -114,17 +116,17 @@ def fused_order(config: Json) -> Order:
 
 
 def value_order(config: Json) -> Order:
-    """Return the order of the rows of Qwen3.5's values."""
+    """Return the order of a file's rows in which Qwen3.5 stores values."""
     return _by_key_head(config, _sizes(config)[3])
 
 
 def head_order(config: Json) -> Order:
-    """Return the order of Qwen3.5's value heads."""
+    """Return the order of a file's rows in which Qwen3.5 stores numbers of value heads."""
     return _by_key_head(config, 1)
 
 
 def channel_order(config: Json) -> Order:
-    """Return the order of Qwen3.5's queries, keys and values: only the values move."""
+    """Return the order of a file's rows in which Qwen3.5 stores queries, keys and values: only values move."""
     keys, _, key, _ = _sizes(config)
     return np.concatenate([np.arange(2 * keys * key), 2 * keys * key + value_order(config)])
 
@@ -135,7 +137,7 @@ def _by_key_head(config: Json, size: int) -> Order:
 
 
 def _sizes(config: Json) -> tuple[int, int, int, int]:
-    """Return the number of key heads, of value heads per key head, and the sizes of a key and of a value."""
+    """Return the numbers of key heads and of value heads per key head, and the sizes of a key and of a value."""
     keys, values = config["linear_num_key_heads"], config["linear_num_value_heads"]
     return keys, values // keys, config["linear_key_head_dim"], config["linear_value_head_dim"]
 
@@ -157,8 +159,6 @@ OSS_EXPERTS = (
     Stack("mlp.experts.down_proj_bias", ("ffn_down_exps.bias",)),
     Stack("self_attn.sinks", ("attn_sinks.weight",)),
 )
-
-
 QWEN3_NEXT_DELTA = (
     Stack("linear_attn.in_proj_qkvz.weight", ("attn_qkv.weight", "attn_gate.weight"), order=fused_order),
     Stack("linear_attn.in_proj_ba.weight", ("ssm_ba.weight",)),
@@ -179,6 +179,8 @@ QWEN35_DELTA = (
     Stack("linear_attn.norm.weight", ("ssm_norm.weight",)),
     Stack("linear_attn.out_proj.weight", ("ssm_out.weight",), order=value_order, columns=True),
 )
+_recurrent = partial(Architecture, full={**ATTENTION, **HEAD_NORMS}, doubled=("attn_q",), partial=True, norm_less=1.0)
+RECURRENT_MOE = {**POST, "ffn_gate_inp": "mlp.gate", **SHARED}
 
 ARCHITECTURES = {
     "llama": Architecture("LlamaForCausalLM", "llama", settings.llama, LLAMA, _llama_biases, twisted=True),
@@ -209,40 +211,22 @@ ARCHITECTURES = {
         lambda _: (*ATTENTION, "ffn_gate_inp"),
         stacks=OSS_EXPERTS,
     ),
-    "qwen3next": Architecture(
+    "qwen3next": _recurrent(
         "Qwen3NextForCausalLM",
         "qwen3_next",
         settings.qwen3_next,
-        {**POST, "ffn_gate_inp": "mlp.gate", **SHARED},
+        RECURRENT_MOE,
         stacks=(*EXPERTS, SHARED_GATE),
-        full={**ATTENTION, **HEAD_NORMS},
         delta=QWEN3_NEXT_DELTA,
-        doubled=("attn_q",),
-        partial=True,
-        norm_less=1.0,
     ),
-    "qwen35": Architecture(
-        "Qwen3_5ForCausalLM",
-        "qwen3_5_text",
-        settings.qwen35,
-        {**POST, **GATED},
-        full={**ATTENTION, **HEAD_NORMS},
-        delta=QWEN35_DELTA,
-        doubled=("attn_q",),
-        partial=True,
-        norm_less=1.0,
-    ),
-    "qwen35moe": Architecture(
+    "qwen35": _recurrent("Qwen3_5ForCausalLM", "qwen3_5_text", settings.qwen35, {**POST, **GATED}, delta=QWEN35_DELTA),
+    "qwen35moe": _recurrent(
         "Qwen3_5MoeForCausalLM",
         "qwen3_5_moe_text",
         settings.qwen35_moe,
-        {**POST, "ffn_gate_inp": "mlp.gate", **SHARED},
+        RECURRENT_MOE,
         stacks=(*EXPERTS, SHARED_GATE),
-        full={**ATTENTION, **HEAD_NORMS},
         delta=QWEN35_DELTA,
-        doubled=("attn_q",),
-        partial=True,
-        norm_less=1.0,
     ),
     "mistral3": Architecture("MistralForCausalLM", "mistral", settings.mistral3, LLAMA, _llama_biases, twisted=True),
 }

@@ -1,9 +1,9 @@
-"""Convert a GGUF file into a folder in the Hugging Face layout: `python -m codespec.backends.gguf.convert FILE FOLDER
-SHA256`. With `--texts` before FILE, the folder gets no weights.
+"""Convert a GGUF file into a folder in the Hugging Face layout.
 
-`store.conversions` runs this in a separate process and caches the result. It loads neither torch nor
-transformers, whose reader ignores unknown features (rotary scalings, biases, digit splitting) and takes ten times as
-long. Every failure is one sentence on stderr, with exit code 2.
+`store.conversions` runs `python -m codespec.backends.gguf.convert FILE FOLDER SHA256` and caches the folder. With
+`--texts` before FILE, the folder gets no weights. Neither torch nor transformers is loaded: the GGUF reader of
+transformers ignores unknown features (rotary scalings, biases, digit splitting) and takes ten times as long. After a
+failure, the exit code is 2, and stderr has one sentence.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from codespec.backends.gguf.header import Header, read_header
-from codespec.backends.gguf.plan import Plan, make_plan
 from codespec.backends.gguf.settings import Json
-from codespec.backends.gguf.tokenizer import Vocabulary, read_vocabulary
-from codespec.backends.gguf.weights import check_whole, planned_tensors, quantization, weight_parts
+from codespec.backends.gguf.tokenizer import read_vocabulary
+from codespec.backends.gguf.weights import check_whole, make_plan, planned_tensors, quantization, weight_parts
 from codespec.errors import CodespecError, ModelError
 from codespec.store.conversions import FORMAT, SOURCE, TEXTS_ONLY
 from codespec.store.disk import check_disk
@@ -27,10 +26,7 @@ from codespec.store.model_folder import StoredTensor
 
 
 def convert_to_exit_code(convert: Callable[..., None], arguments: Sequence[str]) -> int:
-    """Call `convert` with the arguments SOURCE… FOLDER SHA256.
-
-    Return the exit code: 0, or 2 after printing one sentence to stderr.
-    """
+    """Call `convert` with the arguments SOURCE… FOLDER SHA256 and return the process's exit code."""
     *sources, folder, digest = arguments
     source = sources[-1]
     try:
@@ -54,7 +50,7 @@ def write_json(file: Path, values: Any) -> None:
 
 
 def write_weights(file: Path, planned: Sequence[StoredTensor], parts: Iterable[tuple[str, memoryview]]) -> None:
-    """Write the planned tensors into a safetensors file as their parts are made, and print the fraction written."""
+    """Write the planned tensors into a safetensors file from `parts`, an iterator, and print the fraction written."""
     entries: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     at = 0
     for tensor in planned:
@@ -77,7 +73,7 @@ def write_weights(file: Path, planned: Sequence[StoredTensor], parts: Iterable[t
                 print(f"{share:.4f}", flush=True)
 
 
-# Files that are not whole models, by general.type: what they contain, and how to proceed.
+# Files that are not whole models: the content and the fix, by general.type.
 _OTHERS = {
     "adapter": ("an adapter", "merge it into its model, and convert that"),
     "vocab": ("only a vocabulary", "use the file with the weights"),
@@ -90,16 +86,16 @@ def convert(file: Path, folder: Path, sha256: str) -> None:
     """Write the converted model to an existing folder. Raise ModelError if the file can't be converted."""
     header = read_header(file)
     check_kind(header)
-    check_whole(header)  # first: ensures that no tensor is larger than the file
-    plan = make_plan(header)
-    planned = planned_tensors(header, plan.weights)
+    check_whole(header)  # before anything is allocated for a tensor
+    config, weights = make_plan(header)
+    planned = planned_tensors(header, weights)
     check_disk(folder, sum(tensor.size for tensor in planned), "The converted model")
-    write_json(folder / "config.json", write_texts(header, plan, folder, sha256))
-    write_weights(folder / "model.safetensors", planned, weight_parts(header, plan.weights))
+    write_json(folder / "config.json", _write_texts(header, config, folder, sha256))
+    write_weights(folder / "model.safetensors", planned, weight_parts(header, weights))
 
 
-def write_texts(header: Header, plan: Plan, folder: Path, sha256: str) -> Json:
-    """Write generation_config.json and the tokenizer files, and return the content of config.json."""
+def _write_texts(header: Header, config: Json, folder: Path, sha256: str) -> Json:
+    """Write generation_config.json and the tokenizer's files, and return the whole content of config.json."""
     vocabulary = read_vocabulary(header)
     source = {
         "format": FORMAT,
@@ -111,8 +107,11 @@ def write_texts(header: Header, plan: Plan, folder: Path, sha256: str) -> Json:
     ends = list(vocabulary.eos_ids) or None
     tokens = {"bos_token_id": vocabulary.bos_id, "eos_token_id": ends, "pad_token_id": vocabulary.pad_id}
     write_json(folder / "generation_config.json", {key: value for key, value in tokens.items() if value is not None})
-    _write_tokenizer(folder, vocabulary, plan.config["max_position_embeddings"])
-    return {**plan.config, **tokens, SOURCE: source}
+    text = json.dumps(vocabulary.document, ensure_ascii=False)  # indenting would take two seconds
+    (folder / "tokenizer.json").write_text(text, encoding="utf-8")
+    settings = {**vocabulary.settings, "model_max_length": config["max_position_embeddings"]}
+    write_json(folder / "tokenizer_config.json", settings)
+    return {**config, **tokens, SOURCE: source}
 
 
 def check_kind(header: Header) -> None:
@@ -128,26 +127,17 @@ def check_kind(header: Header) -> None:
         raise ModelError(f"{header.file} contains {content}, not a whole model", fix)
 
 
-def _write_tokenizer(folder: Path, vocabulary: Vocabulary, length: int) -> None:
-    text = json.dumps(vocabulary.document, ensure_ascii=False)  # indenting would take two seconds
-    (folder / "tokenizer.json").write_text(text, encoding="utf-8")
-    write_json(folder / "tokenizer_config.json", {**vocabulary.settings, "model_max_length": length})
-
-
 def write_folder(file: Path, folder: Path, sha256: str) -> None:
-    """Write the texts to an existing folder. Raise ModelError if the file can't be read.
-
-    Readers of a model's facts need no more, and it takes a second.
-    """
+    """Write the model without its weights to an existing folder, in a second. Raise ModelError for a damaged file."""
     header = read_header(file)
     check_kind(header)
-    config = write_texts(header, make_plan(header), folder, sha256)
+    config = _write_texts(header, make_plan(header)[0], folder, sha256)
     config[SOURCE]["parameters"] = sum(prod(tensor.shape) for tensor in header.tensors.values())
     write_json(folder / "config.json", config)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Convert FILE FOLDER SHA256. Return the exit code: 0, or 2 after printing one sentence to stderr."""
+    """Run the command with these arguments and return the process's exit code."""
     if arguments[0] == TEXTS_ONLY:
         return convert_to_exit_code(write_folder, arguments[1:])
     return convert_to_exit_code(convert, arguments)

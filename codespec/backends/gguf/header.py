@@ -1,4 +1,4 @@
-"""Read a GGUF header (versions 2 and 3, little-endian): the settings and the location of each tensor.
+"""Read the header of a little-endian GGUF file of version 2 or 3: the settings, and the location of each tensor.
 
 Every count and length is checked against the rest of the file before memory is allocated for it, so a corrupt or
 hostile header raises ModelError instead of allocating gigabytes.
@@ -20,10 +20,10 @@ from codespec.errors import ModelError
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
-MAX_ENTRIES = 100_000  # settings, and tensors: the largest models have several thousand
-MAX_ELEMENTS = 1 << 24  # of all arrays: the largest vocabularies have some 300,000 tokens, in four lists
+MAX_ENTRIES = 100_000  # of settings and of tensors; the largest models have several thousand
+MAX_ELEMENTS = 1 << 24  # of all lists together; the largest vocabularies have 300,000 tokens in each of four lists
 MAX_DIMENSIONS = 4
-AGAIN = "fetch or export the file again"
+AGAIN = "fetch or export the model again"
 
 _STRING, _ARRAY = 8, 9
 _FORMATS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
@@ -32,7 +32,7 @@ _NUMPY = {0: "u1", 1: "i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One tensor: its shape with rows first, the number of its format, and its byte offset in the file."""
+    """A tensor's shape with rows first, the number of its format, and its byte offset in the file."""
 
     name: str
     shape: tuple[int, ...]
@@ -42,7 +42,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """A file's settings by key (strings, numbers or lists of them) and its tensors by name."""
+    """A file's settings by key, which are strings, numbers or lists of these, and its tensors by name."""
 
     file: Path
     size: int
@@ -50,20 +50,20 @@ class Header:
     tensors: Mapping[str, Tensor]
 
     def text(self, key: str) -> str:
-        """Return a string setting; "" if it is absent. Raise ModelError if it has another type."""
+        """Return a string setting, by default "". Raise ModelError for a setting of another type."""
         return str(self._typed(key, str, ""))
 
     def whole(self, key: str) -> int | None:
-        """Return an integer setting; None if it is absent. Raise ModelError if it has another type."""
+        """Return an integer setting, by default None. Raise ModelError for a setting of another type."""
         value = self._typed(key, int, None)
         return None if value is None else int(value)
 
     def flag(self, key: str, default: bool) -> bool:
-        """Return a boolean setting. Raise ModelError if it has another type."""
+        """Return a boolean setting. Raise ModelError for a setting of another type."""
         return bool(self._typed(key, bool, default))
 
     def items(self, key: str) -> list[Any]:
-        """Return a list setting; [] if it is absent. Raise ModelError if it has another type."""
+        """Return a list setting, by default []. Raise ModelError for a setting of another type."""
         return list(self._typed(key, list, []))
 
     def _typed(self, key: str, kind: type, default: Any) -> Any:
@@ -79,7 +79,7 @@ def broken(file: Path, why: str) -> ModelError:
 
 
 def read_header(file: Path) -> Header:
-    """Read a file's header. Raise ModelError if it is damaged or not a GGUF file."""
+    """Read a file's header. Raise ModelError for a damaged file and for one that is not a GGUF file."""
     try:
         with file.open("rb") as stream:
             start = stream.read(24)
@@ -102,7 +102,7 @@ def _check_start(file: Path, start: bytes) -> None:
 
 
 class _Reader:
-    """A forward-only cursor in the mapped file that never passes its end."""
+    """A cursor that moves forwards through the mapped file, and never beyond the end."""
 
     def __init__(self, file: Path, data: mmap.mmap) -> None:
         self._file, self._data, self._at = file, data, 8
@@ -158,7 +158,7 @@ class _Reader:
         return np.frombuffer(self._take(form.itemsize * count), dtype=form).tolist()
 
     def _strings(self, count: int) -> list[str]:
-        """Return the strings of a list: a vocabulary has hundreds of thousands, so this loop calls little."""
+        """Return `count` strings. The loop calls few functions, because a vocabulary has hundreds of thousands."""
         data, at, end, found = self._data, self._at, len(self._data), []
         length_at = struct.Struct("<Q").unpack_from
         try:

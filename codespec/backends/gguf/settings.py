@@ -1,7 +1,7 @@
 """Read the architecture settings of a GGUF file, refuse unknown ones, and make the config.json of each family.
 
-Sources: `llama.cpp`'s converter (`conversion/*.py`) and its model definitions (`src/models/*.cpp`), which hold the
-settings that files leave out, such as the pattern of sliding windows.
+The sources are `llama.cpp`'s converter (`conversion/*.py`) and model definitions (`src/models/*.cpp`). The latter have
+the settings that files omit, such as the pattern of sliding windows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from codespec.errors import ModelError
 
 Json = dict[str, Any]
 
-# Settings without effect on the arithmetic: sizes that the tensors also give, and metadata.
+# Settings without effect on the arithmetic: metadata, and sizes that the tensors also give.
 _NOTES = ("vocab_size", "rope.scaling.finetuned", "tensor_data_layout", "rope.scaling.original_context_length")
 
 FACTORS = "rope_freqs.weight"
@@ -26,7 +26,7 @@ _YARN = {"rope.scaling.yarn_beta_fast": "beta_fast", "rope.scaling.yarn_beta_slo
 
 
 class Settings:
-    """The architecture settings of a file. Records which of them have been read."""
+    """The architecture settings of a file, and a record of those that were read."""
 
     def __init__(self, header: Header) -> None:
         self.header = header
@@ -34,7 +34,7 @@ class Settings:
         self._seen = {f"{self.name}.{note}" for note in _NOTES}
 
     def take(self, key: str, kinds: type | tuple[type, ...], default: Any = None) -> Any:
-        """Return one setting. Raise ModelError if it is negative or of another type, or missing without a default."""
+        """Return one setting. Raise ModelError for a negative number, a wrong type, or no value and no default."""
         full = f"{self.name}.{key}"
         self._seen.add(full)
         value = self.header.settings.get(full, default)
@@ -43,11 +43,11 @@ class Settings:
         return value
 
     def whole(self, key: str, default: int | None = None) -> int:
-        """Return an integer setting."""
+        """Return an integer setting. Raise ModelError as `take` does."""
         return int(self.take(key, int, default))
 
     def real(self, key: str, default: float | None = None) -> float:
-        """Return a number setting, rounded to the shortest decimal of its 32-bit value."""
+        """Return a number setting as the shortest decimal number with the same 32-bit value."""
         return float(str(np.float32(self.take(key, (float, int), default))))
 
     def has(self, key: str) -> bool:
@@ -55,7 +55,7 @@ class Settings:
         return f"{self.name}.{key}" in self.header.settings
 
     def same(self, key: str, default: int) -> int:
-        """Return an integer setting, or the common value of a list with one entry per layer."""
+        """Return an integer setting: a number, or the common value of a list with an entry per layer."""
         value = self.take(key, (int, list), default)
         several = set(value) if isinstance(value, list) else {value}
         if len(several) != 1 or not all(isinstance(number, int) and number >= 0 for number in several):
@@ -63,9 +63,9 @@ class Settings:
         return int(several.pop())
 
     def flags(self, key: str, period: int, layers: int) -> list[bool]:
-        """Return a boolean for each layer: the file's list, or False for every n-th layer.
+        """Return a boolean for each layer: the file's list, or False for every n-th layer and True for the others.
 
-        n is the file's number, or `period` if it has none.
+        n is the setting's number, by default `period`.
         """
         value = self.take(key, (int, list), period)
         if isinstance(value, list):
@@ -75,11 +75,11 @@ class Settings:
         return [number % value < value - 1 if value else False for number in range(layers)]
 
     def ignore(self, *keys: str) -> None:
-        """Accept these settings without reading them."""
+        """Accept these settings, which have no effect."""
         self._seen |= {f"{self.name}.{key}" for key in keys}
 
     def refuse_rest(self) -> None:
-        """Raise ModelError if the file has a setting that was not read, because it may change the model."""
+        """Raise ModelError if the file has a setting that was not read, because the setting may change the model."""
         prefix = f"{self.name}."
         for key in self.header.settings:
             if key.startswith(prefix) and key not in self._seen:
@@ -114,7 +114,7 @@ def read_rotary(settings: Settings, rotated: int) -> Json:
 
 
 def read_longrope(settings: Settings, rotated: int) -> Json:
-    """Return Phi-3's two sets of factors, for texts up to the original context and for longer ones; {} if none."""
+    """Return Phi-3's rotary factors for texts within the original context and for longer texts, or {} without any."""
     header = settings.header
     if not {LONG, SHORT} <= header.tensors.keys():
         return {}
@@ -127,7 +127,7 @@ def read_longrope(settings: Settings, rotated: int) -> Json:
 
 
 def _llama3(header: Header, base: float, head: int) -> Json:
-    """Return the published Llama 3 scaling settings that yield the file's factors (one per frequency)."""
+    """Return the published settings of Llama 3's rotary scaling that yield the file's factors, one per frequency."""
     stored = _read_factors(header, FACTORS)
     if stored.size != -(-head // 2):
         raise unreadable(header, "its rotary factors")
@@ -144,7 +144,7 @@ def _llama3(header: Header, base: float, head: int) -> Json:
 
 
 def _read_factors(header: Header, name: str) -> NDArray[np.float32]:
-    """Read factors of the rotary frequencies. Raise ModelError if they are not 32-bit floats."""
+    """Read the factors of the rotary frequencies. Raise ModelError for other formats than 32-bit floats."""
     tensor = header.tensors[name]
     if tensor.kind != 0 or len(tensor.shape) != 1 or tensor.start + 4 * tensor.shape[0] > header.size:
         raise broken(header.file, "its rotary factors can't be read")
@@ -170,7 +170,7 @@ def qwen3(settings: Settings, config: Json) -> Json:
 
 
 def starcoder2(settings: Settings, config: Json) -> Json:
-    """Add StarCoder 2's keys. The file has no window setting, so there is none; published models use 4,096 tokens."""
+    """Add StarCoder 2's keys, without a sliding window: the published models have one, but files have no setting."""
     config["norm_epsilon"] = settings.real("attention.layer_norm_epsilon")
     return config | {"hidden_act": "gelu_pytorch_tanh", "use_bias": True, "sliding_window": None}
 
@@ -178,15 +178,6 @@ def starcoder2(settings: Settings, config: Json) -> Json:
 def gemma(settings: Settings, config: Json) -> Json:
     config["rms_norm_eps"] = settings.real("attention.layer_norm_rms_epsilon")
     return config | {"hidden_act": "gelu_pytorch_tanh", "attention_bias": False, "tie_word_embeddings": True}
-
-
-def _windows(settings: Settings, config: Json, period: int, default: int = 0) -> Json:
-    """Return the window and each layer's kind: unless the file lists them, every `period`-th layer has none."""
-    layers = config["num_hidden_layers"]
-    window = settings.whole("attention.sliding_window", default)
-    slides = settings.flags("attention.sliding_window_pattern", period if window else 1, layers)
-    kinds = ["sliding_attention" if slide else "full_attention" for slide in slides]
-    return {"sliding_window": window or None, "layer_types": kinds}
 
 
 def phi3(settings: Settings, config: Json) -> Json:
@@ -202,7 +193,7 @@ def phi3(settings: Settings, config: Json) -> Json:
 
 
 def granite(settings: Settings, config: Json) -> Json:
-    """Add Granite's keys. Files made from Granite 4 describe state-space layers that dense models lack."""
+    """Add Granite's keys. Files of Granite 4 have settings of state-space layers even if the model has none."""
     if not settings.header.flag(f"{settings.name}.rope.scaling.finetuned", True):
         raise unreadable(settings.header, "attention without rotary embeddings")
     settings.ignore(*(f"ssm.{key}" for key in ("conv_kernel", "state_size", "group_count", "inner_size")))
@@ -217,7 +208,7 @@ def granite(settings: Settings, config: Json) -> Json:
 
 
 def _experts(settings: Settings, count: str = "num_experts", size: str = "moe_intermediate_size") -> Json:
-    """Return the number of experts, the experts per token and the size of an expert, under a family's names."""
+    """Return the number of experts, of experts per token, and the size of an expert, under a family's names."""
     gate = settings.header.tensors.get("blk.0.ffn_gate_exps.weight")
     number, chosen = settings.whole("expert_count"), settings.whole("expert_used_count")
     if gate is None or len(gate.shape) != 3 or gate.shape[0] != number or not 0 < chosen <= number:
@@ -251,15 +242,18 @@ def qwen35_moe(settings: Settings, config: Json) -> Json:
 
 
 def gpt_oss(settings: Settings, config: Json) -> Json:
-    """Add gpt-oss's keys. Its rotary scaling does not round the range that it interpolates."""
+    """Add gpt-oss's keys. Without a pattern in the file, every second layer has a sliding window."""
     config = _silu(settings, config) | _experts(settings, "num_local_experts", "intermediate_size")
     if config["rope_parameters"]["rope_type"] == "yarn":
-        config["rope_parameters"]["truncate"] = False
-    return config | _windows(settings, config, period=2) | {"attention_bias": True}
+        config["rope_parameters"]["truncate"] = False  # the bounds of the interpolated range are not rounded
+    window = settings.whole("attention.sliding_window", 0)
+    slides = settings.flags("attention.sliding_window_pattern", 2 if window else 1, config["num_hidden_layers"])
+    kinds = ["sliding_attention" if slide else "full_attention" for slide in slides]
+    return config | {"sliding_window": window or None, "layer_types": kinds, "attention_bias": True}
 
 
 def mistral3(settings: Settings, config: Json) -> Json:
-    """Add the keys of Ministral 3, which scales queries by their position, or of an earlier Mistral, which does not."""
+    """Add the keys of Ministral 3, which scales queries by position, or of an earlier Mistral, which does not."""
     config = llama(settings, config) | {"sliding_window": None}
     if not settings.has("attention.temperature_scale"):
         return config
@@ -271,7 +265,7 @@ def mistral3(settings: Settings, config: Json) -> Json:
 
 
 def _delta_settings(settings: Settings, config: Json) -> Json:
-    """Return the sizes of the gated delta nets, and each layer's kind."""
+    """Return the sizes of the gated delta nets, and the kind of each layer."""
     keys, values = settings.whole("ssm.group_count"), settings.whole("ssm.time_step_rank")
     inner, every = settings.whole("ssm.inner_size"), settings.whole("full_attention_interval", 4)
     if not 0 < keys <= values or values % keys or inner % values or not every:
@@ -289,9 +283,9 @@ def _delta_settings(settings: Settings, config: Json) -> Json:
 
 
 def _positions(settings: Settings) -> Json:
-    """Return how Qwen3.5 divides its rotary frequencies between three positions: in a text, an image's row and column.
+    """Return the division of Qwen3.5's rotary frequencies between the position in a text, the row and the column.
 
-    In a text all three positions are equal.
+    Rows and columns are those of images; in a text, all three numbers are equal.
     """
     sections = settings.header.items(f"{settings.name}.rope.dimension_sections")
     settings.ignore("rope.dimension_sections")

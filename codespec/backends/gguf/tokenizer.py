@@ -1,10 +1,10 @@
-"""Convert a GGUF file's vocabulary to tokenizer.json and tokenizer_config.json that split text as `llama.cpp` does.
+"""Convert a GGUF file's vocabulary to a tokenizer.json and tokenizer_config.json that split text as `llama.cpp` does.
 
-`tests/text/llama_cpp_ids.json` holds ids from llama.cpp's own tokenizer for every family below. Vocabularies of other
-families are refused, because nothing in the file shows whether a split is correct. There are two deliberate differences
-that preserve the text's bytes: text that looks like a control token stays text regardless of the file's token type, and
-so does a literal U+2581, which `llama.cpp` treats as a space. If user-defined tokens overlap in a text, the leftmost
-and longest one is taken, as SentencePiece does; `llama.cpp` takes the longest one of the whole text first.
+All families of vocabularies below are tested against ids from llama.cpp's own tokenizer. Others are refused, because
+nothing in the file shows whether a split is correct. Two deliberate differences preserve the text's bytes: text that
+looks like a control token stays text, and so does a literal U+2581, which `llama.cpp` treats as a space. Where
+user-defined tokens overlap, the leftmost and longest token is taken, as SentencePiece does; `llama.cpp` first takes the
+longest token of the whole text.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Json = dict[str, Any]
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 MARKER = "\u2581"  # SentencePiece's space
-MAX_CHARACTERS = 1024  # per token, because every split of it is tried
-# Usual names of control tokens that end a text; files declare one or two of them by id.
+MAX_CHARACTERS = 1024  # per token, because every split of a token is tried
+# Common names of control tokens that end a text, of which files declare only one or two by id.
 ENDS = frozenset(
     {
         *("<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|end_of_text|>", "<end_of_turn>"),
@@ -44,10 +44,10 @@ def _words(digits: str, marks: str = r" ?[^\s\p{L}\p{N}]+[\r\n]*", letters: str 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Byte-level vocabularies that split text in the same way, applying `splits` (regular expressions) in order.
+    """Byte-level vocabularies, by GGUF's `names`, that split text by the same regular expressions, applied in order.
 
-    whole_words   whether a word that is a token bypasses the merges
-    begins        whether a text begins with the BOS token by default
+    whole_words  whether a word that is a token bypasses the merges
+    begins       whether a text begins with the BOS token by default
     """
 
     splits: tuple[str, ...]
@@ -93,18 +93,17 @@ FAMILIES = (
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """The content of tokenizer.json and tokenizer_config.json, and the control tokens for the model's configuration."""
+    """The contents of tokenizer.json (`document`) and tokenizer_config.json (`settings`), and ids for config.json."""
 
     document: Json
     settings: Json
     eos_ids: tuple[int, ...]
     bos_id: int | None
     pad_id: int | None
-    size: int
 
 
 def read_vocabulary(header: Header) -> Vocabulary:
-    """Read a file's tokenizer. Raise ModelError if it has none or one that can't be reproduced exactly."""
+    """Read a file's tokenizer. Raise ModelError if the file has none or one that can't be reproduced exactly."""
     tokens, kinds = _tokens(header)
     model = header.text("tokenizer.ggml.model")
     if model == "gpt2":
@@ -132,7 +131,7 @@ def read_vocabulary(header: Header) -> Vocabulary:
     ends = {ids[name] for name in DECLARED_ENDS}
     ends |= {number for number, token in enumerate(tokens) if token in ENDS and kinds[number] == CONTROL}
     eos = tuple(sorted(number for number in ends if number is not None))
-    return Vocabulary(document, settings, eos, ids["bos"], ids["padding"], len(tokens))
+    return Vocabulary(document, settings, eos, ids["bos"], ids["padding"])
 
 
 def _tokens(header: Header) -> tuple[list[str], list[int]]:
@@ -226,9 +225,10 @@ def _sentencepiece(header: Header, tokens: Sequence[str], kinds: Sequence[int]) 
 def _scored_merges(
     header: Header, vocab: Mapping[str, int], kinds: Sequence[int], scores: Sequence[float]
 ) -> list[tuple[str, str]]:
-    """Return all merges of two tokens into a third, best score first, so that BPE reproduces merging by score.
+    """Return all merges of two tokens into a third, highest score first, so that BPE reproduces merging by score.
 
-    A user-defined token is matched before any merge, so no merge makes it, unless its spaces are marked.
+    Merges into user-defined tokens are left out, because these tokens are matched before any merge. Tokens with a
+    marked space are not matched, so their merges stay.
     """
     by_score: dict[float, list[str]] = {}
     for token, number in vocab.items():
@@ -242,11 +242,11 @@ def _scored_merges(
 
 
 def _equal_merges(header: Header, tokens: Sequence[str], vocab: Mapping[str, int]) -> list[tuple[str, str]]:
-    """Return the merges into tokens of one score, which are applied from left to right.
+    """Return the merges into tokens of equal score, which `llama.cpp` applies from left to right.
 
-    A list of merges can express this order in two cases. Runs of one character, of each length from two on, grow to the
-    right, character by character, as far as possible. Other merges must not compete: if none begins with a token that
-    another one ends with, no two can overlap, and their order does not matter.
+    A list of merges can express this order in two cases: runs of one character with every length from two on, which
+    grow to the right by one character at a time, and merges of which none begins with a token that another ends with,
+    because these can't overlap.
     """
     runs: dict[str, list[str]] = {}
     others: list[tuple[str, str]] = []
@@ -274,7 +274,7 @@ def _splits(token: str, vocab: Mapping[str, int]) -> Iterator[tuple[str, str]]:
 
 
 def _added(tokens: Sequence[str], kinds: Sequence[int], vocab: Mapping[str, int]) -> list[Json]:
-    """Return control tokens as special added tokens and user-defined tokens as plain added tokens."""
+    """Return the added tokens of tokenizer.json: control tokens as special ones, user-defined tokens as plain ones."""
     wanted = {CONTROL: True, UNKNOWN: True, USER_DEFINED: False}
     plain: Json = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     return [

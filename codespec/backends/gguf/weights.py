@@ -1,8 +1,10 @@
-"""Convert a GGUF file's tensors to float32 in one safetensors file, a few rows at a time.
+"""Plan the conversion of a GGUF file, and convert its tensors to float32 a few rows at a time.
 
-Uses the package `gguf` for block sizes and dequantization. Holds at most PIECE numbers in memory, or the matrices of
-one expert, for any model size. Numbers that bfloat16 represents are written in that format, which halves the file.
-float32 represents every value of every format exactly, so the conversion loses nothing.
+A plan has the content of config.json and the sources of every weight in the Hugging Face layout. A file with an unknown
+setting or tensor is refused, because ignoring a bias or a rotary scaling would silently change every output.
+
+The package `gguf` dequantizes the rows. At most PIECE numbers, or the matrices of one expert, are in memory at a time.
+float32 represents the values of every format exactly. Where bfloat16 does, too, the weight is written in bfloat16.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import mmap
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from math import prod
 from typing import Any
@@ -17,13 +20,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from codespec.backends.gguf.architectures import ARCHITECTURES, OUTER, Architecture, Stack
 from codespec.backends.gguf.header import Header, Tensor, broken
-from codespec.backends.gguf.plan import Weight
-from codespec.backends.gguf.settings import unreadable
+from codespec.backends.gguf.settings import FACTORS, LONG, SHORT, Json, Settings, read_rotary, unreadable
 from codespec.errors import ModelError, install_fix
 from codespec.store.model_folder import StoredTensor
 
-PIECE = 1 << 22  # numbers per piece
+_SOFTMAX = 1  # code of a router's function, which is softmax in files without this setting, too
+PIECE = 1 << 22  # numbers that are converted at a time
 HALVED = ("BF16", "MXFP4")  # formats whose numbers bfloat16 represents exactly
 # Formats whose rows can be dequantized without data from elsewhere.
 READABLE = frozenset(
@@ -35,8 +39,189 @@ READABLE = frozenset(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A tensor of the converted model, with `name` and `shape`.
+
+    sources  tensors of the file from which the rows are taken
+    rows     order of the sources' rows, numbered through all sources (None: unchanged)
+    less     constant that is subtracted from all values
+    columns  order of the columns (None: unchanged)
+    rate     whether the logarithm of the negated values is stored
+    turned   number of rows of each matrix to transpose (0: none is transposed)
+    """
+
+    name: str
+    sources: tuple[Tensor, ...]
+    shape: tuple[int, ...]
+    rows: NDArray[np.int64] | None = None
+    less: float = 0.0
+    columns: NDArray[np.int64] | None = None
+    rate: bool = False
+    turned: int = 0
+
+
+def make_plan(header: Header) -> tuple[Json, list[Weight]]:
+    """Return the content of config.json, without token ids, and all weights of the converted model.
+
+    Raise ModelError if the result would not be the same model.
+    """
+    settings = Settings(header)
+    known = ARCHITECTURES.get(settings.name)
+    if known is None:
+        raise ModelError(
+            f"{header.file} has the architecture {settings.name or 'unknown'!r}, which can't be converted",
+            f"use the model's folder in the Hugging Face layout (GGUF files: {', '.join(ARCHITECTURES)})",
+        )
+    saved = {"architectures": [known.class_name], "model_type": known.kind, "dtype": "float32", "use_cache": True}
+    config = saved | known.config(settings, _common(settings, known))
+    settings.refuse_rest()
+    return config, _weights(header, known, config)
+
+
+def _common(settings: Settings, known: Architecture) -> Json:
+    header, heads = settings.header, settings.whole("attention.head_count")
+    extra = settings.whole("nextn_predict_layers", 0)  # last layers, which are for drafting only
+    layers, hidden = settings.whole("block_count") - extra, settings.whole("embedding_length")
+    embedding = header.tensors.get("token_embd.weight")
+    if not 0 < heads <= hidden or not 0 < layers <= 10_000 or embedding is None or embedding.shape[1:] != (hidden,):
+        raise broken(header.file, "its sizes do not fit together")
+    head = settings.whole("attention.key_length", hidden // heads)
+    value = settings.whole("attention.value_length", hidden // heads)
+    rotated = settings.whole("rope.dimension_count", head)
+    if head != value or not (rotated == head or (known.partial and 0 < rotated < head)):
+        raise unreadable(header, f"heads of size {head} with values of size {value} and {rotated} rotated dimensions")
+    if not any("exps" in stack.sources[0] for stack in known.stacks) and (
+        settings.whole("expert_count", 0) or settings.whole("expert_used_count", 0)
+    ):
+        raise unreadable(header, "a mixture of experts")
+    if settings.whole("expert_gating_func", _SOFTMAX) != _SOFTMAX:
+        raise unreadable(header, "its choice of experts")
+    groups = settings.same("attention.head_count_kv", heads)
+    middle = settings.whole("feed_forward_length", settings.whole("expert_feed_forward_length", 0) or None)
+    q, k = heads * head, groups * head
+    sizes = {"attn_q": q, "attn_k": k, "ffn_up": middle}
+    sizes |= {} if known.delta else {"attn_qkv": q + 2 * k}
+    for name, size in sizes.items():
+        tensor = header.tensors.get(f"blk.0.{name}.weight")
+        if tensor is not None and tensor.shape != (size * (1 + (name in known.doubled)), hidden):
+            raise broken(header.file, f"{tensor.name} does not have the size in its settings")
+    part = {} if rotated == head else {"partial_rotary_factor": rotated / head}
+    return {
+        "vocab_size": embedding.shape[0],
+        "hidden_size": hidden,
+        "intermediate_size": middle,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": groups,
+        "head_dim": head,
+        "max_position_embeddings": settings.whole("context_length"),
+        "rope_parameters": read_rotary(settings, rotated) | part,
+        "tie_word_embeddings": "output.weight" not in header.tensors,
+    }
+
+
+def _weights(header: Header, known: Architecture, config: Json) -> list[Weight]:
+    wanted, stacks = _wanted(known, config), _stacks(known, config)
+    extra = header.whole(f"{header.text('general.architecture')}.nextn_predict_layers")
+    used = {source for _, sources, _ in stacks for source in sources}
+    drafting = {name for name in header.tensors if _layer_number(name) >= config["num_hidden_layers"] and extra}
+    strange = header.tensors.keys() - wanted.keys() - used - drafting - {FACTORS, LONG, SHORT}
+    missing = (wanted.keys() | used) - header.tensors.keys()
+    if strange:
+        raise unreadable(header, f"its tensor {min(strange)}")
+    if missing:
+        raise broken(header.file, f"it lacks {len(missing)} tensors (first: {min(missing)})")
+    heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
+    weights = []
+    for name, target in wanted.items():
+        path, _, part = name.rpartition(".")
+        tensor, turning = header.tensors[name], heads.get(path.rpartition(".")[2]) if known.twisted else None
+        rows = None if turning is None else _untwisted(header, tensor, turning)
+        less = known.norm_less if path.endswith("norm") and part == "weight" else 0.0
+        weights.append(Weight(target, (tensor,), tensor.shape, rows, less))
+    return [*weights, *(_stacked(header, name, sources, stack, config) for name, sources, stack in stacks)]
+
+
+def _layer_number(name: str) -> int:
+    """Return the number of a tensor's layer, or -1 if the tensor belongs to no layer."""
+    number = name.split(".")[1] if name.startswith("blk.") else ""
+    return int(number) if number.isdecimal() else -1
+
+
+def _wanted(known: Architecture, config: Json) -> dict[str, str]:
+    """Return the names of the tensors that the file must hold, apart from stacks: in the file → in the model."""
+    whole = {theirs: ours for theirs, ours in OUTER.items() if theirs != "output" or not config["tie_word_embeddings"]}
+    biased = set(known.biased(config))
+    wanted = {f"{theirs}.weight": f"{ours}.weight" for theirs, ours in whole.items()}
+    wanted |= {f"{theirs}.bias": f"{ours}.bias" for theirs, ours in whole.items() if theirs in biased}
+    for number in range(config["num_hidden_layers"]):
+        more = {} if _is_delta(known, config, number) else known.full
+        for theirs, ours in {**known.layer, **more}.items():
+            for part in ("weight", "bias") if theirs in biased else ("weight",):
+                wanted[f"blk.{number}.{theirs}.{part}"] = f"model.layers.{number}.{ours}.{part}"
+    return wanted
+
+
+def _stacks(known: Architecture, config: Json) -> list[tuple[str, tuple[str, ...], Stack]]:
+    """Return all stacks of all layers, each with its name in the model and the names of its sources."""
+    stacks = []
+    for number in range(config["num_hidden_layers"]):
+        for stack in (*known.stacks, *(known.delta if _is_delta(known, config, number) else ())):
+            sources = tuple(f"blk.{number}.{source}" for source in stack.sources)
+            stacks.append((f"model.layers.{number}.{stack.name}", sources, stack))
+    return stacks
+
+
+def _is_delta(known: Architecture, config: Json, number: int) -> bool:
+    """Return whether a layer is recurrent."""
+    return bool(known.delta) and config["layer_types"][number] == "linear_attention"
+
+
+def _ordered(header: Header, name: str, tensors: tuple[Tensor, ...], stack: Stack, config: Json) -> Weight:
+    """Return a weight with reordered rows or columns, or with a dimension that the file omits."""
+    shape = tensors[0].shape
+    rows = sum(tensor.shape[0] for tensor in tensors)
+    order = None if stack.order is None else stack.order(config)
+    wanted = shape[-1] if stack.columns else rows
+    if any(tensor.shape[1:] != shape[1:] for tensor in tensors) or (order is not None and len(order) != wanted):
+        raise broken(header.file, f"{tensors[0].name} does not have the size in its settings")
+    out = (rows, *((1,) if stack.kernel else ()), *shape[1:])
+    by_row, by_column = (None, order) if stack.columns else (order, None)
+    return Weight(name, tensors, out, by_row, columns=by_column, rate=stack.rate)
+
+
+def _stacked(header: Header, name: str, sources: tuple[str, ...], stack: Stack, config: Json) -> Weight:
+    """Return the weight that holds the rows of all sources, expert by expert unless the stack has an order."""
+    tensors = tuple(header.tensors[source] for source in sources)
+    shape, count = tensors[0].shape, len(tensors)
+    if stack.order is not None or stack.kernel or stack.rate:
+        return _ordered(header, name, tensors, stack, config)
+    if any(tensor.shape != shape for tensor in tensors):
+        raise broken(header.file, f"{tensors[0].name} and {tensors[-1].name} differ in size")
+    if stack.row:
+        return Weight(name, tensors, (1, prod(shape)))
+    # An expert's matrix has `shape[-2]` rows, and an expert's bias has one value per row.
+    is_bias = sources[0].endswith("bias")
+    each = shape[-1] if is_bias or len(shape) == 1 else shape[-2]
+    whole = prod(shape) if is_bias or len(shape) == 1 else prod(shape[:-1])
+    order = np.arange(count * whole, dtype=np.int64).reshape(count, whole // each, each)
+    order = order.transpose(1, 2, 0) if stack.woven else order.transpose(1, 0, 2)
+    ends = (each * count,) if is_bias or len(shape) == 1 else (each * count, shape[-1])
+    out = (*shape[: len(shape) - len(ends)], *(reversed(ends) if stack.transposed else ends))
+    return Weight(name, tensors, out, order.reshape(-1), turned=each * count if stack.transposed else 0)
+
+
+def _untwisted(header: Header, tensor: Tensor, heads: int) -> NDArray[np.int64]:
+    """Return the order of rows that separates each head's adjacent pairs, which rotate together, into two halves."""
+    count = tensor.shape[0]
+    if not heads or count % (2 * heads):
+        raise broken(header.file, f"{tensor.name} does not hold {heads} heads")
+    return np.arange(count, dtype=np.int64).reshape(heads, -1, 2).swapaxes(1, 2).reshape(-1)
+
+
 def quantization(header: Header) -> str:
-    """Return the name of the format that most numbers are stored in, such as "Q4_1"."""
+    """Return the name of the format in which most numbers are stored, such as "Q4_1"."""
     numbers: Counter[int] = Counter()
     for tensor in header.tensors.values():
         numbers[tensor.kind] += prod(tensor.shape)
@@ -46,7 +231,7 @@ def quantization(header: Header) -> str:
 def check_whole(header: Header) -> None:
     """Raise ModelError unless every tensor is readable, lies within the file and overlaps no other tensor.
 
-    This bounds the output to a multiple of the file's size.
+    This check bounds the output to a multiple of the file's size.
     """
     at = 0
     for tensor in sorted(header.tensors.values(), key=lambda tensor: tensor.start):
@@ -59,7 +244,7 @@ def check_whole(header: Header) -> None:
 
 
 def planned_tensors(header: Header, weights: Sequence[Weight]) -> list[StoredTensor]:
-    """Return the converted tensors, in order."""
+    """Return the names, formats and shapes of the converted tensors."""
     return [
         StoredTensor(weight.name, "BF16" if _is_halved(header, weight) else "F32", weight.shape) for weight in weights
     ]
@@ -70,7 +255,7 @@ def weight_parts(header: Header, weights: Sequence[Weight]) -> Iterator[tuple[st
     with header.file.open("rb") as source, mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ) as data:
         for weight in weights:
             halved = _is_halved(header, weight)
-            for values in read_values(header, weight, data):  # bfloat16 is the upper half of a float32
+            for values in _values(header, weight, data):  # bfloat16 is the upper half of a float32
                 part = (values.view(np.uint32) >> 16).astype("<u2") if halved else values.astype("<f4", copy=False)
                 yield weight.name, part.data
 
@@ -82,9 +267,8 @@ def _is_halved(header: Header, weight: Weight) -> bool:
     )
 
 
-def read_values(header: Header, weight: Weight, data: mmap.mmap) -> Iterator[NDArray[np.float32]]:
-    """Yield a weight of the model as float32, in blocks of rows. Raise ModelError for a value that is not finite."""
-    for values in _values(header, weight, data):
+def _values(header: Header, weight: Weight, data: mmap.mmap) -> Iterator[NDArray[np.float32]]:
+    for values in _stored_values(header, weight, data):
         if not np.isfinite(values).all():
             raise broken(header.file, f"{weight.sources[0].name} holds a value that is not a number")
         if weight.rate:
@@ -94,7 +278,7 @@ def read_values(header: Header, weight: Weight, data: mmap.mmap) -> Iterator[NDA
         yield values - np.float32(weight.less) if weight.less else values
 
 
-def _values(header: Header, weight: Weight, data: mmap.mmap) -> Iterator[NDArray[np.float32]]:
+def _stored_values(header: Header, weight: Weight, data: mmap.mmap) -> Iterator[NDArray[np.float32]]:
     stored = [_Rows(header, tensor, data) for tensor in weight.sources]
     if len(weight.sources[0].shape) == 1 or weight.sources[0].name.endswith(".bias"):
         values = np.concatenate([source.take(slice(None)).reshape(-1) for source in stored])
@@ -119,15 +303,15 @@ class _Rows:
         self._kind = tensor.kind
 
     def take(self, wanted: slice | NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return the wanted rows as float32. Some formats are dequantized through views of contiguous bytes."""
+        """Return the wanted rows as float32."""
         gguf: Any = gguf_package()
-        stored = np.array(self.rows[wanted])
+        stored = np.array(self.rows[wanted])  # a contiguous copy, which some formats need
         values: NDArray[np.float32] = gguf.quants.dequantize(stored, gguf.GGMLQuantizationType(self._kind))
         return values
 
 
 def _gather(stored: Sequence[_Rows], order: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Return rows by number. The numbers continue from one tensor to the next."""
+    """Return rows by number, counted through all tensors."""
     if len(stored) == 1:
         return stored[0].take(order)
     values, first = None, 0
@@ -142,7 +326,7 @@ def _gather(stored: Sequence[_Rows], order: NDArray[np.int64]) -> NDArray[np.flo
 
 
 def _layout(header: Header, tensor: Tensor) -> tuple[int, int]:
-    """Return the number of a tensor's rows, and the bytes per row."""
+    """Return the number of a tensor's rows, and the bytes per row. Raise ModelError for an unreadable format."""
     gguf: Any = gguf_package()
     name = _kind(header, tensor.kind)
     if name not in READABLE:
@@ -164,7 +348,7 @@ def _kind(header: Header, kind: int) -> str:
 
 
 def gguf_package() -> Any:
-    """Import the package `gguf`, which implements the number formats. Raise ModelError if it is not installed."""
+    """Import the package `gguf`. Raise ModelError if the package is not installed."""
     try:
         return import_module("gguf")
     except ImportError as error:

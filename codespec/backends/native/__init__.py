@@ -1,1 +1,1 @@
-"""Models computed by the native kernels, straight from a GGUF file. No torch."""
+"""Models that the native kernels compute without torch, from a GGUF file or a folder with float weights."""

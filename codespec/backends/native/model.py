@@ -1,7 +1,6 @@
-"""A Llama-shaped model as the engine sees it, computed by the native kernels: exact by construction, without torch.
+"""A Llama-shaped model that the native kernels compute without torch.
 
-A row's bits depend on no other row, thread or instruction set, so there is nothing to try at start. Keys and
-values stay in the library's own layout.
+A row's bits depend on no other row, thread or instruction set, so such a model is batch-invariant by construction.
 """
 
 from __future__ import annotations
@@ -29,24 +28,26 @@ from codespec.backends.language_model import (
     kept_rows,
 )
 from codespec.backends.memory_plan import demand_memory
-from codespec.backends.native.shapes import (
+from codespec.backends.native.weights import (
+    Reader,
+    Shape,
+    load_weights,
     map_file_tensors,
     map_folder_tensors,
     read_file_shape,
     read_folder_shape,
 )
-from codespec.backends.native.weights import Reader, Shape, load_weights
 from codespec.backends.text_tokenizer import check_tokenizer, load_tokenizer, share_tokenizer
 from codespec.errors import ModelError
 from codespec.store.resolve import ModelFiles
 from codespec.text.tokenizer import TextTokenizer
 
-SMALL = 20_000_000  # weights in matrices up to which one thread computes a step sooner than several
-PATH = "CODESPEC_NATIVE_PATH"  # forces a lower instruction set
+SMALL = 20_000_000  # weights in matrices up to which one thread computes a step faster than several
+PATH = "CODESPEC_NATIVE_PATH"  # the environment variable that forces an instruction set
 
 
 class NativeModel(LanguageModel):
-    """A model whose steps run in the library."""
+    """A model whose steps the native library computes."""
 
     def __init__(
         self, name: str, architecture: str, shape: Shape, weights: Weights, tokenizer: TextTokenizer, exact: bool
@@ -72,7 +73,7 @@ class NativeModel(LanguageModel):
 
     @property
     def facts(self) -> tuple[object, ...]:
-        """The threads, the kernels, and the sizes and forms of the weights."""
+        """The kernels, the number of threads, and the sizes and formats of the weights."""
         layer = self._weights.layers[0]
         shapes = [(matrix.outputs, matrix.inputs, matrix.nbytes) for matrix in (layer.query, layer.down, layer.gate)]
         head = (self._weights.head.outputs, self._weights.head.nbytes)
@@ -82,22 +83,22 @@ class NativeModel(LanguageModel):
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of the packed matrices, all of which a step reads."""
+        """Size in bytes of the packed matrices, all of which a step reads."""
         return sum(matrix.nbytes for matrix in matrices_of(self._weights))
 
     def use_threads(self, count: int) -> None:
-        """Compute with this number of threads, but a small model with one."""
+        """Set the number of threads for later steps; a small model always uses one."""
         count = 1 if self.spec.parameters <= SMALL else count
         if count != self._pool.threads:
             self._pool = Pool(count)
 
     def slot_bytes(self, capacity: int) -> int:
-        """Return the bytes of a slot of at least `capacity` positions: keys and values in float16."""
+        """Return the size in bytes of a slot with at least `capacity` positions: keys and values in float16."""
         positions = capacity + -capacity % CAPACITY_UNIT
         return 4 * positions * self.spec.layers * self._weights.key_heads * self._weights.size
 
     def allocate(self, slots: int, capacity: int, graph_rows: int = GRAPH_ROWS) -> None:
-        """Allocate `slots` slots of at least `capacity` positions and discard the previous ones."""
+        """Allocate `slots` slots of at least `capacity` positions each, and free the previous slots."""
         self._native = self.cache = None  # free the old slots before allocating
         capacity += -capacity % CAPACITY_UNIT
         try:
@@ -108,7 +109,7 @@ class NativeModel(LanguageModel):
         self.cache = self._native
 
     def rollback(self, slot: int, length: int) -> None:
-        """Do nothing: later rows overwrite a slot's positions before they are read."""
+        """Do nothing: later rows overwrite the removed positions before they are read."""
         assert self._native is not None and 0 <= length <= self._native.capacity
 
     def fork(self, source: int, target: int, length: int) -> None:
@@ -117,7 +118,7 @@ class NativeModel(LanguageModel):
         self._native.copy(source, target, length)
 
     def step(self, batch: Sequence[Rows]) -> Floats:
-        """Compute all rows; return float32 logits [sum of keep, vocabulary]."""
+        """Compute all rows and return float32 logits [sum of keep, vocabulary]."""
         assert self._native is not None, "rows need their slots"
         self._native.use(self._pool)
         return self._native.step(
@@ -129,7 +130,10 @@ class NativeModel(LanguageModel):
 
 
 def forced_path() -> int:
-    """Return the path that CODESPEC_NATIVE_PATH names, else the best one. Raises ModelError for one that can't run."""
+    """Return the kernels for the instruction set in CODESPEC_NATIVE_PATH, by default the best one.
+
+    Raises ModelError if the processor lacks that instruction set.
+    """
     name = os.environ.get(PATH, "")
     try:
         return find_path(name)
@@ -138,7 +142,7 @@ def forced_path() -> int:
 
 
 def load_native_model(files: ModelFiles, exact: bool) -> NativeModel:
-    """Load a GGUF file, or a folder with float weights. Raises ModelError for one that the kernels can't compute."""
+    """Load a GGUF file, or a folder with float weights. Raises ModelError for a model that can't be computed."""
     name, source, pool = files.ref.name, files.path, Pool(os.cpu_count() or 1)
     try:
         if source.is_file():
@@ -146,14 +150,12 @@ def load_native_model(files: ModelFiles, exact: bool) -> NativeModel:
             header = read_header(source)
             check_kind(header)
             shape, architecture = read_file_shape(header), header.text("general.architecture")
-            tensors, read_tokenizer = (
-                map_file_tensors(header),
-                partial(share_tokenizer, source, partial(_tokenizer_of, header)),
-            )
+            tensors = map_file_tensors(header)
+            read_tokenizer = partial(share_tokenizer, source, partial(_tokenizer_of, header))
         else:
             shape, architecture = read_folder_shape(source, files.config), str(files.config["model_type"])
             tensors, read_tokenizer = map_folder_tensors(files), partial(load_tokenizer, source)
-        with ThreadPoolExecutor(1) as beside, _no_collection():  # packing holds no interpreter lock
+        with ThreadPoolExecutor(1) as beside, _no_collection():  # packing does not hold the interpreter lock
             packed = beside.submit(load_weights, shape, Reader(source, tensors, pool))
             tokenizer = read_tokenizer()
             weights = packed.result()
@@ -167,7 +169,7 @@ def load_native_model(files: ModelFiles, exact: bool) -> NativeModel:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Do not search for cycles while a vocabulary is read: its 300,000 pairs would be searched again and again."""
+    """Disable the garbage collector while a vocabulary is read: it would visit the 300,000 pairs again and again."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -183,6 +185,6 @@ def _tokenizer_of(header: Header) -> TextTokenizer:
 
 
 def matrices_of(weights: Weights) -> list[Matrix]:
-    """Return the matrices of a model's products; the embedding is among them only if it is the head."""
+    """Return all matrices that a step multiplies: those of the layers, and the head."""
     names = ("query", "key", "value", "out", "gate", "up", "down")
     return [weights.head, *(getattr(layer, name) for layer in weights.layers for name in names)]

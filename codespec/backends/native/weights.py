@@ -1,11 +1,16 @@
-"""The weights of a Llama-shaped model for the native kernels, from tensors with the names that GGUF gives them."""
+"""Read a Llama-shaped model for the native kernels, from a GGUF file or a folder in the Hugging Face layout.
+
+Weights keep the format that they have in a GGUF file. The float weights of a folder become 8-bit blocks of 32 numbers.
+"""
 
 from __future__ import annotations
 
+import math
 import mmap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from codespec_native.library import (
@@ -21,17 +26,31 @@ from codespec_native.library import (
     block_bytes,
 )
 
-from codespec.backends.gguf.settings import FACTORS
+from codespec.backends.gguf.architectures import HEAD_NORMS, LLAMA, OUTER, PHI3
+from codespec.backends.gguf.header import Header, broken
+from codespec.backends.gguf.settings import FACTORS, LONG, Settings
 from codespec.errors import ModelError
+from codespec.store.model_folder import NATIVE_GGUF, NATIVE_TYPES, read_layout, weight_files
+from codespec.store.resolve import ModelFiles
+
+Json = Mapping[str, Any]
 
 BIASES = {"query_bias": "attn_q", "key_bias": "attn_k", "value_bias": "attn_v", "out_bias": "attn_output"}
-F32, F16, BF16 = 0, 1, 30
-# Vectors: the bytes of a row in a format -> its numbers.
+F32, F16, BF16 = 0, 1, 30  # format numbers of GGUF
+DTYPES = {"F32": F32, "F16": F16, "BF16": BF16}  # format numbers by the names in a safetensors file
+# Functions that convert the bytes of a vector in a format to numbers.
 FLOATS: Mapping[int, Callable[[bytes], Floats]] = {
     F32: lambda data: np.frombuffer(data, dtype="<f4").astype(np.float32),
     F16: lambda data: np.frombuffer(data, dtype="<f2").astype(np.float32),
     BF16: lambda data: (np.frombuffer(data, dtype="<u2").astype(np.uint32) << 16).view(np.float32),
 }
+# GGUF's names of a folder's tensors: outside the layers, and in a layer.
+_OUTER = {theirs: ours for ours, theirs in OUTER.items()}
+_INNER = {theirs: ours for ours, theirs in (*LLAMA.items(), *HEAD_NORMS.items(), *PHI3.items())}
+_SHARED = (  # fields that `Weights` takes over from `Shape`
+    *("heads", "key_heads", "size", "rotated", "halves", "base", "factor", "epsilon"),
+    *("embedding_scale", "residual_scale", "attention_scale", "logit_scale"),
+)
 
 
 class Unsupported(ModelError):
@@ -44,16 +63,14 @@ def refused(where: Path, feature: str) -> Unsupported:
     return Unsupported(what, "use dtype bfloat16")
 
 
-def broken(where: Path, why: str) -> ModelError:
-    """Return the ModelError for a damaged or malformed model."""
-    return ModelError(f"{where} is truncated or corrupt ({why})", "fetch or export it again")
-
-
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a model's configuration says beside its tensors. The scales and factors are those of `Weights`.
+    """The sizes and constants in a model's configuration, most of which have the meaning that they have in `Weights`.
 
-    `factors` are given here if the model has no tensor for them. `tied`: whether the embedding is the head in any case.
+    context  maximum length of a text in tokens
+    window   number of positions that a row attends to; 0: all
+    factors  rotary factors that are computed from the configuration; None: a tensor holds them, if there are any
+    tied     whether the embedding is the head even if there is a tensor for the head
     """
 
     layers: int
@@ -77,9 +94,115 @@ class Shape:
     tied: bool = False
 
 
+def read_file_shape(header: Header) -> Shape:
+    """Read the settings of a GGUF file. Raises ModelError for a model that the kernels do not compute."""
+    settings = Settings(header)
+    if settings.name not in NATIVE_GGUF:
+        raise refused(header.file, f"the architecture {settings.name!r}")
+    hidden, heads = settings.whole("embedding_length"), settings.same("attention.head_count", 1)
+    size = settings.whole("attention.key_length", hidden // max(heads, 1))
+    scaling = settings.take("rope.scaling.type", str, "none" if settings.name == "phi3" else "linear")
+    factor = settings.real("rope.scaling.factor", 1.0) or settings.real("rope.scale_linear", 1.0) or 1.0
+    factor = 1.0 if scaling == "none" else factor
+    if LONG in header.tensors or (factor != 1.0 and scaling != "linear"):
+        raise refused(header.file, f"the rotary scaling {scaling!r}")
+    settings.ignore("attention.value_length", "rope.scaling.factor", "rope.scale_linear", "expert_count")
+    if settings.whole("attention.value_length", size) != size or settings.whole("expert_count", 0):
+        raise refused(header.file, "its heads or experts")
+    more: dict[str, Any] = {}
+    if settings.name == "granite":
+        more = {
+            "embedding_scale": settings.real("embedding_scale", 1.0),
+            "residual_scale": settings.real("residual_scale", 1.0),
+            "attention_scale": settings.real("attention.scale", 0.0),
+            "logit_scale": 1 / settings.real("logit_scale", 1.0),
+        }
+    shape = Shape(
+        layers=settings.whole("block_count"),
+        hidden=hidden,
+        inner=settings.same("feed_forward_length", 0),
+        heads=heads,
+        key_heads=settings.same("attention.head_count_kv", heads),
+        size=size,
+        rotated=settings.whole("rope.dimension_count", size),
+        context=settings.whole("context_length"),
+        base=settings.real("rope.freq_base", 10000.0),
+        factor=factor,
+        epsilon=settings.real("attention.layer_norm_rms_epsilon"),
+        halves=settings.name not in ("llama", "granite"),  # whose rows of queries and keys are stored as adjacent pairs
+        window=settings.whole("attention.sliding_window", 0) if settings.name == "phi3" else 0,
+        **more,
+    )
+    settings.refuse_rest()
+    return shape
+
+
+def read_folder_shape(folder: Path, config: Json) -> Shape:
+    """Read a folder's config.json. Raises ModelError for a model that the kernels do not compute."""
+    try:
+        return _folder_shape(folder, config)
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise broken(folder / "config.json", f"{type(error).__name__}: {error}") from error
+
+
+def _folder_shape(folder: Path, config: Json) -> Shape:
+    family = config.get("model_type")
+    if family not in NATIVE_TYPES:
+        raise refused(folder, f"the architecture {family!r}")
+    if config.get("hidden_act", "silu") != "silu":
+        raise refused(folder, f"the activation {config['hidden_act']!r}")
+    if config.get("quantization_config"):
+        raise refused(folder, "its quantized weights")
+    hidden, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
+    size = int(config.get("head_dim") or hidden // heads)
+    rotary: Json = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    base = float(rotary.get("rope_theta") or config.get("rope_theta") or 10000.0)
+    part = float(rotary.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0)
+    rotated, kind = int(size * part), rotary.get("rope_type") or rotary.get("type") or "default"
+    if kind not in ("default", "linear", "llama3"):
+        raise refused(folder, f"the rotary scaling {kind!r}")
+    if family in ("qwen2", "qwen3") and config.get("use_sliding_window"):
+        raise refused(folder, "a window in some of its layers")
+    more: dict[str, Any] = {}
+    if family == "granite":
+        more = {
+            "embedding_scale": float(config.get("embedding_multiplier", 1.0)),
+            "residual_scale": float(config.get("residual_multiplier", 1.0)),
+            "attention_scale": float(config.get("attention_multiplier", 0.0)),
+            "logit_scale": 1 / float(config.get("logits_scaling", 1.0)),
+        }
+    return Shape(
+        layers=int(config["num_hidden_layers"]),
+        hidden=hidden,
+        inner=int(config["intermediate_size"]),
+        heads=heads,
+        key_heads=int(config.get("num_key_value_heads") or heads),
+        size=size,
+        rotated=rotated,
+        context=int(config["max_position_embeddings"]),
+        base=base,
+        factor=float(rotary["factor"]) if kind == "linear" else 1.0,
+        epsilon=float(config["rms_norm_eps"]),
+        halves=True,
+        window=int(config.get("sliding_window") or 0) if family in ("mistral", "phi3") else 0,
+        factors=_llama3_factors(rotary, base, rotated) if kind == "llama3" else None,
+        tied=bool(config.get("tie_word_embeddings", False)),
+        **more,
+    )
+
+
+def _llama3_factors(rotary: Json, base: float, rotated: int) -> Floats:
+    """Return Llama 3.1's rotary factors [rotated / 2]: 1 for short waves, the setting `factor` for long ones."""
+    factor, low, high = (float(rotary[name]) for name in ("factor", "low_freq_factor", "high_freq_factor"))
+    waves = 2 * math.pi * base ** (np.arange(0, rotated, 2) / rotated)
+    turns = float(rotary["original_max_position_embeddings"]) / waves
+    share = np.clip((turns - low) / (high - low), 0.0, 1.0)  # of the unscaled frequency
+    return (1 / (share + (1 - share) / factor)).astype(np.float32)
+
+
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A tensor in a mapped file: its shape with rows first, the number of its format as in GGUF, and its first byte."""
+    """A tensor in a mapped file: the shape with rows first, GGUF's number of the format, and the first byte."""
 
     shape: tuple[int, ...]
     kind: int
@@ -87,19 +210,53 @@ class Stored:
     data: mmap.mmap
 
 
+def map_file_tensors(header: Header) -> dict[str, Stored]:
+    """Map a GGUF file and return its tensors by name."""
+    data = _map(header.file)
+    return {name: Stored(tensor.shape, tensor.kind, tensor.start, data) for name, tensor in header.tensors.items()}
+
+
+def map_folder_tensors(files: ModelFiles) -> dict[str, Stored]:
+    """Map a folder's weights and return the tensors by GGUF's names. Raises ModelError for unsupported tensors."""
+    tensors: dict[str, Stored] = {}
+    for file in weight_files(files.path):
+        data = _map(file)
+        for start, tensor in files.layouts[file] if file in files.layouts else read_layout(file):
+            if tensor.is_buffer:
+                continue
+            if tensor.dtype not in DTYPES:
+                raise refused(files.path, f"{tensor.dtype} weights")
+            path, _, part = tensor.name.rpartition(".")
+            prefix, _, inner = path.partition("model.layers.")
+            number, _, inner = inner.partition(".")
+            if path in _OUTER:
+                name = _OUTER[path]
+            elif not prefix and number.isdecimal() and inner in _INNER:
+                name = f"blk.{number}.{_INNER[inner]}"
+            else:
+                raise refused(files.path, f"the tensor {tensor.name}")
+            tensors[f"{name}.{part}"] = Stored(tensor.shape, DTYPES[tensor.dtype], start, data)
+    return tensors
+
+
+def _map(file: Path) -> mmap.mmap:
+    with file.open("rb") as stream:
+        return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+
+
 class Reader:
-    """The tensors of a mapped file. Raises ModelError for missing, misshapen or unreadable ones."""
+    """The tensors of mapped files. Methods raise ModelError for missing, misshapen and unreadable tensors."""
 
     def __init__(self, where: Path, tensors: Mapping[str, Stored], pool: Pool) -> None:
         self.where, self.tensors, self._pool = where, tensors, pool
         self.names: set[str] = set()  # of the tensors that were read
 
     def has(self, name: str) -> bool:
-        """Return whether the model has a tensor."""
+        """Return whether the model has a tensor with this name."""
         return name in self.tensors
 
     def rows(self, name: str, width: int, count: int | None = None) -> tuple[Stored, Bytes]:
-        """Return a tensor and its rows [count, row bytes] of `width` numbers each; `count` None: any."""
+        """Return a tensor and its rows [count, bytes per row] of `width` numbers each. `count` None: any number."""
         tensor = self.tensors.get(name)
         if tensor is None:
             raise broken(self.where, f"it has no tensor {name}")
@@ -118,7 +275,7 @@ class Reader:
         return tensor, data.reshape(height, each)
 
     def matrix(self, name: str, outputs: int, inputs: int, first: int = 0, whole: int = 0) -> Matrix:
-        """Pack a matrix [outputs, inputs]: a tensor, or its rows from `first` on if it has `whole` rows."""
+        """Pack a matrix [outputs, inputs]: a tensor, or the rows from `first` on of a tensor with `whole` rows."""
         tensor, rows = self.rows(name, inputs, whole or outputs)
         if inputs % GROUP:
             raise refused(self.where, f"the width {inputs} of {name}")
@@ -133,21 +290,21 @@ class Reader:
         return FLOATS[tensor.kind](rows.tobytes())
 
     def maybe(self, name: str, size: int) -> Floats | None:
-        """Return a vector, or None if the file has none."""
+        """Return a vector of floats, or None if the model has no such tensor."""
         return self.vector(name, size) if self.has(name) else None
 
     def forget(self) -> None:
-        """Let the system drop the pages that were read: packed weights do not need the file."""
+        """Release the memory of the mapped pages: packed weights do not need the files."""
         if hasattr(mmap, "MADV_DONTNEED"):
             for data in {id(tensor.data): tensor.data for tensor in self.tensors.values()}.values():
                 data.madvise(mmap.MADV_DONTNEED)
 
 
 def load_weights(shape: Shape, reader: Reader) -> Weights:
-    """Pack a model's weights. Raises ModelError for a model that the kernels can't compute."""
+    """Pack a model's weights. Raises ModelError for a model that the kernels do not compute."""
     embedding, rows = reader.rows("token_embd.weight", shape.hidden)
     untied = reader.has("output.weight") and not shape.tied
-    # The head is the largest matrix: its pages of the file come and go before those of the packed layers are there.
+    # The head is the largest matrix. Packing it first keeps the peak of memory low.
     head = reader.matrix("output.weight" if untied else "token_embd.weight", len(rows), shape.hidden)
     reader.forget()
     layers = []
@@ -171,12 +328,6 @@ def load_weights(shape: Shape, reader: Reader) -> Weights:
     except NativeError as error:
         raise Unsupported(f"{reader.where} can't be computed ({error})", "use another model") from error
     return weights
-
-
-_SHARED = (
-    *("heads", "key_heads", "size", "rotated", "halves", "base", "factor", "epsilon"),
-    *("embedding_scale", "residual_scale", "attention_scale", "logit_scale"),
-)
 
 
 def _layer(reader: Reader, at: str, shape: Shape) -> Layer:

@@ -13,7 +13,7 @@ from codespec.backends.memory_plan import Need, make_room
 from codespec.errors import ConfigError
 from codespec.proposers.base import Proposer
 from codespec.proposers.draft_model import DraftModel
-from codespec.proposers.suffix import SuffixProposer
+from codespec.proposers.lookup import SuffixProposer
 from codespec.startup.parts import DEFAULT_CONTEXT
 
 LONGEST = 16  # the longest draft, in target tokens, that the benchmarks allocate for

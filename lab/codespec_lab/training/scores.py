@@ -15,8 +15,7 @@ import torch
 from codespec_grammars import ContextTracker
 
 from codespec.api.types import Completion, CompletionRequest, RoundEvent, Shape
-from codespec.backends.language_model import Rows
-from codespec.backends.slots import common_prefix
+from codespec.backends.language_model import Rows, common_prefix
 from codespec.backends.torch.model import TorchModel
 from codespec.engine.engine import Engine
 from codespec.speculation.policy import FixedLength

@@ -13,7 +13,7 @@ from codespec.backends.text_tokenizer import load_tokenizer
 from codespec.errors import ModelError, TokenizerError
 from codespec.proposers.base import Proposer
 from codespec.proposers.draft_model import DraftModel
-from codespec.proposers.suffix import SuffixProposer
+from codespec.proposers.lookup import SuffixProposer
 from codespec.speculation.cost_model import CostTable, ForwardCost, Point
 from codespec.speculation.cost_policy import CostPolicy
 from codespec.startup.timing import measure

@@ -16,7 +16,7 @@ from codespec.api.types import FinishReason
 from codespec.errors import ConfigError
 from codespec.proposers.base import NOTHING
 from codespec.proposers.base import Proposer as Source
-from codespec.proposers.suffix import SuffixProposer
+from codespec.proposers.lookup import SuffixProposer
 from codespec.sequence import Cap, Draft, Sequence
 from codespec.text.tokenizer import TextTokenizer
 from plugins.vllm.tests.fake_vllm import LENGTH, FakeVllm, Request, fake_config

@@ -10,8 +10,7 @@ import torch
 from codespec_native.library import Floats, Model, Pool, find_path, paths
 
 from codespec.backends.gguf.header import read_header
-from codespec.backends.native.shapes import map_file_tensors, read_file_shape
-from codespec.backends.native.weights import Reader, load_weights
+from codespec.backends.native.weights import Reader, load_weights, map_file_tensors, read_file_shape
 from codespec.errors import ModelError
 from tests.backends.gguf.files import network, write_model
 

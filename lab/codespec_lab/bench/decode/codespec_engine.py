@@ -26,7 +26,7 @@ from codespec.engine.engine import Engine
 from codespec.errors import ConfigError
 from codespec.proposers.base import Proposer
 from codespec.proposers.draft_model import DraftModel
-from codespec.proposers.suffix import SuffixProposer
+from codespec.proposers.lookup import SuffixProposer
 from codespec.sequence import Cap, Draft, Sequence
 from codespec.speculation.cost_model import CostTable
 from codespec.speculation.cost_policy import CostPolicy

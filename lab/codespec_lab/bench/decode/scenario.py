@@ -10,7 +10,7 @@ import hashlib
 import platform
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import date
 from itertools import product
 from pathlib import Path
@@ -149,7 +149,7 @@ class Contest:
         names = [c.name for c in self.lineup.families[0].contestants if c.name in self.lineup.fastest]
         used = {self.lineup.variant(name, cell.concurrency) for name in names}
         self.models.measure(used)
-        return {table_name(variant): self.models.table(variant).as_dict() for variant in used}
+        return {table_name(variant): asdict(self.models.table(variant)) for variant in used}
 
     def _first_variant(self) -> Variant:
         """Return the fastest variant of plain decoding, or one with the first format before calibration."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from codespec.api.types import CompletionRequest
 from codespec.errors import ConfigError
-from codespec.proposers.prediction import PredictionProposer
+from codespec.proposers.lookup import PredictionProposer
 from codespec.text.edit_formats import read_edit_prompt
 from codespec.text.tokenizer import TextTokenizer
 from codespec_lab.bench.edits.replay import replay_answer, tokens_a_round

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from codespec.errors import ConfigError
 from codespec.proposers.draft_model import DraftModel
-from codespec.proposers.suffix import SuffixProposer
+from codespec.proposers.lookup import SuffixProposer
 from codespec.sequence import Candidates, Cap
 from codespec.sequence import Sequence as Text
 from codespec.speculation.acceptance_model import AcceptanceModel

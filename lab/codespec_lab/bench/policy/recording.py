@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from codespec.api.types import CompletionRequest, FinishReason
-from codespec.backends.language_model import LanguageModel
-from codespec.backends.slots import common_prefix
+from codespec.backends.language_model import LanguageModel, common_prefix
 from codespec.engine.candidates import to_candidates
 from codespec.engine.engine import Engine
 from codespec.proposers.base import NOTHING, Proposer, budget_bytes
 from codespec.proposers.draft_model import DraftModel
-from codespec.proposers.suffix import SuffixProposer, end_after_spaces
+from codespec.proposers.lookup import SuffixProposer, end_after_spaces
 from codespec.sequence import Cap, Draft, Sequence
 from codespec.speculation.policy import FixedLength
 from codespec_lab.bench.pair import LONGEST, Pair

@@ -19,7 +19,7 @@ from codespec.backends.torch.model import TorchModel
 from codespec.engine.engine import Engine
 from codespec.proposers.base import NOTHING, Proposer, budget_bytes
 from codespec.proposers.draft_model import MAX_UNITS_A_TOKEN, REFILL, DraftModel
-from codespec.proposers.suffix import SuffixProposer
+from codespec.proposers.lookup import SuffixProposer
 from codespec.sequence import Cap, Draft, Sequence
 from codespec.speculation.policy import DraftPlan, DraftPolicy, StepResults
 from codespec.startup.tuning import USUAL_CHUNK

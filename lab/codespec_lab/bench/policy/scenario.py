@@ -5,7 +5,7 @@ price the rounds with fixed cost tables, and time the real engine with some of t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from statistics import mean, median
 from typing import Any
@@ -140,7 +140,7 @@ def _section(
     prices = Prices(measure_costs(pair))
     rows = [*rows_of_thumb(), *own, *cost_rows(pair, prices, recordings)]
     progress = ProgressBar("replay", len(BATCHES) * (len(rows) + 1) + len(UNGUESSABLE) + 1)
-    found: dict[str, Any] = {"costs": prices.table.as_dict(), "batch": {}}
+    found: dict[str, Any] = {"costs": asdict(prices.table), "batch": {}}
     for batch in BATCHES:
         scores = _scores(pair, [*rows, oracle_row(prices, batch)], recordings, prices, batch, progress.advance)
         found["batch"][str(batch)] = summarize(scores, tokens_by_class(recordings))
