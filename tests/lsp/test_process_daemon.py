@@ -27,6 +27,14 @@ from tests.lsp.test_daemon_process import free_port
 from tests.lsp.test_process import on_pipes, started
 
 MAX_SECONDS = 300.0
+# A language server that waits less before and between two checks of the daemon's health.
+IMPATIENT = """
+import sys
+from codespec_lsp import daemon
+daemon.PATIENCE = daemon.CHECK_EVERY = 0.1
+from codespec.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
 
 
 @dataclass
@@ -219,7 +227,7 @@ def test_a_daemon_that_hangs_is_told_until_it_speaks(models: Models, tmp_path: P
             assert await client.texts(0, 3 + version + more) == []
 
     async def scenario() -> None:
-        async with editing(tmp_path, models.flags) as here:
+        async with editing(tmp_path, models.flags, python=("-c", IMPATIENT, "lsp")) as here:
             assert await here.client.texts(0, 4)
             here.client.notify("workspace/didChangeConfiguration", {"settings": {"budgetMs": 500}})
             number = here.number()
