@@ -5,6 +5,8 @@ BIN    := .venv/bin
 LIGHT  := .venv/.codespec-light
 READY  := .venv/.codespec-ready
 export PYTHON
+# Hundreds of processes that tests start read the bytecode that the first one has written.
+unexport PYTHONDONTWRITEBYTECODE
 
 # A venv that was made in another folder (the checkout was moved or copied) is made again.
 ifneq ($(shell cat $(READY) 2>/dev/null),$(shell pwd -P))
