@@ -28,7 +28,7 @@ _TAIL = 32  # bytes before a draft; `tail_window` reads fewer
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """Limits of a draft: its length in target tokens after retokenization, and the lowest confidence to go on with.
+    """Limits of a draft: the length in target tokens after retokenization, and the confidence needed to continue.
 
     `by_source` maps the names of proposers to caps of their own.
     """
@@ -103,8 +103,8 @@ class Outlook:
 
     `context` is the `codespec_grammars` context class at the end of the text, `read` the number of bytes of `known`
     that the tracker has consumed, and `seconds` the time that tracking took in this step. `read_by` maps a proposer to
-    the number of `ids` that the proposer has read; without an entry, the number that the target had cached at the start
-    counts. `lost` is the cost of all drafts in plain rounds, minus the accepted tokens (`speculation.cost_policy`).
+    the number of `ids` that the proposer has read; by default, the number that the target had cached at the
+    start. `lost` is the cost of all drafts in plain rounds, minus the accepted tokens (`speculation.cost_policy`).
     """
 
     context: str = "unknown"
@@ -161,7 +161,7 @@ class Sequence:
 
     @property
     def num_generated(self) -> int:
-        """Target tokens committed so far."""
+        """Number of target tokens committed so far."""
         return len(self.ids) - len(self.prompt_ids)
 
     @property
@@ -186,7 +186,7 @@ class Sequence:
 
     @property
     def remaining(self) -> int:
-        """Tokens that may still be committed."""
+        """Number of target tokens that may still be committed."""
         return self.request.max_tokens - self.num_generated
 
     @property

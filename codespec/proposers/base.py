@@ -15,7 +15,7 @@ NOTHING = Draft()
 
 
 class Proposer:
-    """A source of drafts: a lookup, a small model or a head. Only `propose` is required.
+    """A source of drafts: a lookup, a small model or a head. A subclass must define only `propose`.
 
     `name` identifies the proposer in drafts, caps and statistics.
     """
@@ -25,7 +25,7 @@ class Proposer:
     def propose(
         self, sequences: collections.abc.Sequence[Sequence], caps: collections.abc.Sequence[Cap]
     ) -> list[Draft]:
-        """Return a draft, possibly empty, for each sequence. Caps are at least 1; the sequences are not modified."""
+        """Return a draft, possibly empty, for each sequence. A cap is at least 1 token. Sequences are not modified."""
         raise NotImplementedError
 
     def commit(self, sequence: Sequence) -> bool:
@@ -54,7 +54,7 @@ def first_drafts(
 
 
 def budget_bytes(sequence: Sequence, cap: Cap) -> int:
-    """Return the expected number of bytes in `cap.tokens` target tokens plus a quarter; the exact cut comes later."""
+    """Return 1.25 times the expected number of bytes in `cap.tokens` target tokens."""
     return max(1, round(cap.tokens * sequence.bytes_per_token() * 1.25))
 
 
@@ -132,7 +132,7 @@ class UnitProposer(Proposer, Generic[OwnGuess]):
     ) -> list[Draft]:
         """Draft for all sequences that the proposer can continue.
 
-        In a batch of several, a sequence with more unread text than a chunk gets no draft; a chunk is read instead.
+        In a batch of several, a sequence with more unread text than a chunk gets no draft but prefills a chunk.
         """
         guesses = [self._open(sequence, cap) for sequence, cap in zip(sequences, caps, strict=True)]
         opened = [guess for guess in guesses if guess is not None]

@@ -35,7 +35,7 @@ class DrafterText:
     """One sequence in drafter tokens: the `head` ids up to the last marker, then `ids`.
 
     `ids` encode `base` and the sequence's known bytes from `offset` on, and `ends` are their cumulative byte ends. The
-    drafter's slot holds the first `cached` ids, counting those of `head`. If `shared`, `ids` are the target's.
+    drafter's slot holds the first `cached` ids, counting those of `head`. If `shared`, `ids` are the target's own ids.
     """
 
     slot: int
@@ -89,7 +89,7 @@ def open_text(
 ) -> DrafterText:
     """Encode a sequence's prompt and text so far for the drafter, in at most three quarters of its context.
 
-    The returned text has no slot.
+    The returned text has no slot yet.
     """
     request, known = sequence.request, sequence.known
     prefix = request.prefix.encode()
@@ -118,7 +118,7 @@ def open_text(
 
 
 def _readable(data: bytes) -> str:
-    """Return the text before the first byte that is not valid UTF-8. The first sync encodes the rest."""
+    """Return the text before the first byte that is not valid UTF-8; the first `sync` encodes the remaining bytes."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -254,13 +254,13 @@ class DraftModel(UnitProposer[TextGuess]):
         return text
 
     def _units(self, text: DrafterText, cap: Cap) -> int:
-        """Return the most drafter tokens for a cap: no more than fit when the window has just moved."""
+        """Return the maximum number of drafter tokens for a cap, limited to what fits after the window has moved."""
         if text.shared:
             return cap.tokens
         return min(MAX_UNITS_A_TOKEN * cap.tokens, self.context // REFILL)
 
     def _lay_out(self, sequence: Sequence, old: DrafterText | None = None) -> DrafterText | None:
-        """Encode a sequence's text and acquire a slot with its longest cached prefix, after releasing that of `old`.
+        """Encode a sequence's text, release the slot of `old`, and acquire a slot with the longest cached prefix.
 
         Return None if the drafter's vocabulary can't encode the text.
         """

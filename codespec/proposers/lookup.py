@@ -45,9 +45,9 @@ class SuffixProposer(Proposer):
     """Drafts what followed the longest earlier occurrence of the text's suffix, of at least `min_match` bytes.
 
     The proposer searches the text itself, the part of the prefix that was cut off the prompt, the text after the
-    cursor, the snippets, recent completions of the same scope, and the files sent for the document. Bisection with
-    `bytes.rfind` needs a few scans and no index. The method follows prompt lookup (Saxena 2023) and SuffixDecoding
-    (Oliaro et al. 2024).
+    cursor, the snippets, recent completions of the same scope, and the files sent for the document. The search is a
+    bisection with `bytes.rfind`, which needs a few scans and no index. The method follows prompt lookup (Saxena 2023)
+    and SuffixDecoding (Oliaro et al. 2024).
     """
 
     name = "suffix"
@@ -68,7 +68,7 @@ class SuffixProposer(Proposer):
         self._files.store(owner, files)
 
     def release(self, sequence: Sequence, reason: FinishReason | None) -> None:
-        """Store a finished text to search it for other texts of its scope."""
+        """Store a finished text, so that other texts of its scope can copy from it."""
         if reason and len(sequence.generated) > self.min_match:
             text = sequence.context[-MAX_MATCH:] + bytes(sequence.generated)
             self._recent.append((sequence.request.scope, text))
@@ -115,7 +115,7 @@ class SuffixProposer(Proposer):
 
 
 def longest_match(text: bytes, own: bytes, end: int, beyond: int = 0) -> tuple[int, int]:
-    """Find the longest suffix of `own`, of `beyond` + 1 to MAX_MATCH bytes, in text[:end].
+    """Find the longest suffix of `own` with `beyond` + 1 to MAX_MATCH bytes that occurs in text[:end].
 
     Return (length, offset of the last occurrence), or (0, 0) after a single scan if there is none.
     """
@@ -177,7 +177,7 @@ class FileIndex:
 
 
 class CachedFiles:
-    """Files by owner, up to `most` bytes; the least recently sent are evicted. Owners of a scope share equal files."""
+    """The files of each owner, up to `most` bytes; the least recently sent are evicted. A scope shares equal files."""
 
     def __init__(self, most: int = MAX_BYTES) -> None:
         self._most = most
@@ -185,7 +185,7 @@ class CachedFiles:
         self._indexes: dict[tuple[str, bytes], FileIndex] = {}  # by scope and digest
 
     def store(self, owner: Owner, files: collections.abc.Sequence[bytes]) -> None:
-        """Replace the files of an owner. An empty list removes them."""
+        """Replace the files of an owner; an empty list only removes the old ones."""
         self._digests.pop(owner, None)
         digests = tuple(hashlib.blake2b(data, digest_size=16).digest() for data in files)
         if digests:
@@ -209,8 +209,8 @@ class PredictionProposer(Proposer):
     """Drafts the rest of the request's `prediction`, such as the old version of a file being edited.
 
     The stop string that ended the last text of a scope is appended to the prediction. An end token needs no draft: the
-    target chooses it in the round that accepts the last draft. Predicted outputs come from OpenAI's API, drafting from
-    a reference text from LLMA (Yang et al. 2023).
+    target chooses it in the round that accepts the last draft. Predicted outputs are a feature of OpenAI's API;
+    drafting from a reference text follows LLMA (Yang et al. 2023).
     """
 
     name = PREDICTION
@@ -262,8 +262,8 @@ class Trace:
     """The position of one completion in its prediction `text`.
 
     `at` is the offset of the expected next byte, or -1 if the completion has diverged. `read` is the number of the
-    completion's bytes that were processed, and `followed` the number of matching bytes before `at`. `misses` is the
-    number of wrong positions since the last reliable one, and `reliable` whether there was a reliable one. From a
+    completion's bytes that were processed, and `followed` the number of matching bytes before `at`. `misses` counts
+    the wrong positions since the last reliable position, and `reliable` tells whether there was a reliable one. From a
     change until the next reliable position, `alignment` aligns the words of the completion, and `changed` holds the
     offsets in `text` and in the completion at which the change began.
     """
@@ -306,7 +306,7 @@ class Trace:
             self._rename(generated, 0)
 
     def _advance(self, new: bytes) -> int:
-        """Advance the position by the new bytes that match. Return the number of the remaining ones."""
+        """Advance the position over the matching new bytes. Return the number of new bytes that remain."""
         if self.at < 0:
             return len(new)
         same = common_prefix(new, self.text[self.at : self.at + len(new)])
@@ -393,7 +393,7 @@ class Alignment:
 
 
 def _with_jumps(costs: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the costs if words may be skipped, or if the text may continue anywhere else."""
+    """Return the lower costs that result if words may be skipped, or if the text may continue anywhere else."""
     place = np.arange(len(costs)) * LEFT_OUT
     left_out = np.minimum.accumulate(costs - place) + place
     result: NDArray[np.float64] = np.minimum(left_out, costs.min() + MOVED)

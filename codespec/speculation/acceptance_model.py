@@ -2,8 +2,8 @@
 
 A context with few observations falls back on the counts over all contexts, whose priors are near even odds: priors
 counted on one pair of models are wrong by large factors on another, and two texts teach more than such priors. The
-proposer's confidence shifts the log-odds by the difference between the tokens of that confidence and all tokens, or
-before any observations by half of its own log-odds.
+proposer's confidence shifts the log-odds by the observed difference between tokens of that confidence and all tokens.
+Before any observations, the shift is half of the confidence's log-odds.
 
 `Learned` stores the model of each pair in the user's state folder.
 """
@@ -57,7 +57,7 @@ class AcceptanceModel:
         self._odds: dict[tuple[str, str], tuple[float, ...]] = {}
 
     def rate(self, source: str, context: str, position: int) -> float:
-        """Return the learned probability that a position is accepted if all positions before it are."""
+        """Return the learned probability that a position is accepted if all earlier positions are accepted."""
         return sigmoid(self._odds_of(source, context)[min(position, POSITIONS - 1)])
 
     def survival(
@@ -143,7 +143,7 @@ def logit(chance: float) -> float:
 
 
 def sigmoid(log_odds: float) -> float:
-    """Return the probability for these log-odds."""
+    """Return the probability that has these log-odds."""
     return 1.0 / (1.0 + math.exp(-max(-30.0, min(30.0, log_odds))))
 
 
@@ -171,7 +171,7 @@ class Learned:
         self._notes = notes
 
     def load(self) -> AcceptanceModel:
-        """Return the stored model, or a new one."""
+        """Return the stored model, or a new model if none is stored or the file is corrupt."""
         return self._file.load(self._notes) or AcceptanceModel()
 
     def save(self, model: AcceptanceModel) -> None:
@@ -182,7 +182,7 @@ class Learned:
 
 
 def learned_folder() -> Path:
-    """Return the folder that holds the file of every pair."""
+    """Return the folder with the files of all pairs."""
     return state_folder() / "acceptance"
 
 

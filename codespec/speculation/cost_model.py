@@ -144,7 +144,7 @@ class CostTable:
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """Costs of one step in seconds: `plain` without drafts, `extra[n]` for n more rows, and `draft` for each draft.
+    """Seconds of the parts of one step: `plain` without drafts, `extra[n]` for n more rows, and `draft` for each draft.
 
     `forwards` maps a drafter to one sequence's share of a forward in which all sequences draft. `price` is the value of
     a second in tokens.
@@ -176,7 +176,7 @@ class StepCost:
         return best
 
     def rounds(self, seconds: float) -> float:
-        """Convert seconds to plain rounds. One takes the time of a step without drafts, divided by its sequences."""
+        """Convert seconds to plain rounds, each of which is one sequence's share of a step without drafts."""
         return self.batch * seconds / self.plain
 
     def affords(self, rounds: float, token: float = 0.0) -> int:
@@ -236,7 +236,7 @@ class Ratio:
     count: int = 0
 
     def add(self, ratio: float) -> None:
-        """Move the median towards the ratio of one forward."""
+        """Move the median towards a new ratio."""
         step = max(MIN_STEP, STEP / (1.0 + self.count / SLOWER))
         away = math.log(max(ratio, 1e-9) / self.middle)
         self.middle *= math.exp(min(step, max(-step, away)))

@@ -1,4 +1,4 @@
-"""The default draft policy: draft a position only if it is expected to yield more tokens than its time is worth.
+"""The default draft policy: draft a position only if it is likely to yield more tokens than plain decoding would.
 
 The policy decides twice. Before drafting, it decides whether and how far each proposer drafts: a lookup is cheap but
 displaces a drafter's draft, and a drafter costs a forward per token plus the prefill of unread text. After
@@ -40,7 +40,7 @@ class AdaptiveCap(Cap):
     pays: Callable[[collections.abc.Sequence[float]], bool] = bool
 
     def goes_on(self, confidences: collections.abc.Sequence[float]) -> bool:
-        """Return what `pays` decides."""
+        """Return whether `pays` allows drafting to continue."""
         return self.pays(confidences)
 
 
@@ -104,8 +104,8 @@ class Throughput:
 class CostPolicy(DraftPolicy):
     """Draft policy based on a cost table and learned acceptance.
 
-    `sources` are the proposers' names, cheapest first. Those in the table's `drafters` cost forwards. A draft has up to
-    `tokens` tokens, or as many as `longer` gives for its source. With `syntax`, acceptance is learned by syntax
+    `sources` are the proposers' names, cheapest first. Proposers in the table's `drafters` cost forwards. A draft has
+    up to `tokens` tokens, or as many as `longer` gives for its source. With `syntax`, acceptance is learned by syntax
     context. With `running`, costs follow the actual rounds. On close, `keep` receives the acceptance model and
     `keep_costs` the running costs.
     """

@@ -75,7 +75,7 @@ class DraftPolicy:
     name: str
 
     def plan(self, batch: Batch) -> DraftPlan:
-        """Return the plan for a step of these sequences. A sequence without `room` may not draft in it."""
+        """Return the plan for a step of these sequences. Sequences without `room` may not draft in this step."""
         raise NotImplementedError
 
     def observe(self, results: StepResults) -> None:

@@ -1,9 +1,9 @@
 """Choose the target's tokens for many rows on the logits' device, so that only the ids are copied to the host.
 
 The formulas are those of `verify.sampling`, applied to the whole vocabulary instead of the few ids that may win: a GPU
-hashes 152,000 tokens faster than it can send one row of them to the host. A choice depends only on its own row. The
-random bits equal those on the host, but logarithms and sums may round differently, so a sampled text is reproducible
-only on one kind of device.
+hashes 152,000 tokens faster than it can send one row of them to the host. The choice for a row depends on that row
+alone. The random bits equal those on the host, but logarithms and sums may round differently, so a sampled text is
+reproducible only on one kind of device.
 """
 
 from __future__ import annotations

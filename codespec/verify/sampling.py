@@ -34,8 +34,8 @@ REACHES = (1.0, 2.0, 4.0, 8.0, 16.0, math.inf)  # nats below the best score, tri
 class Position:
     """Position of a row in the text.
 
-    `offset` is the number of bytes after the prompt, and `silent` the number of tokens without bytes since the last of
-    them. `before` holds the preceding ids for the repetition penalty, `allowed` the ids that may be chosen (None: all).
+    `offset` is the number of bytes after the prompt, and `silent` the number of tokens without bytes since the last
+    byte. `before` holds the preceding ids for the repetition penalty, `allowed` the ids that may be chosen (None: all).
     """
 
     offset: int
@@ -46,7 +46,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class SampledRow:
-    """A row to choose a token for: its request, the number of its choice, and its position."""
+    """A row for which a token is chosen: the request, the number of the choice, and the position."""
 
     request: CompletionRequest
     choice: int
@@ -54,7 +54,7 @@ class SampledRow:
 
 
 class Sampler:
-    """Sampler for one vocabulary, whose token hashes it stores."""
+    """Sampler for one vocabulary, with the hashes of its tokens."""
 
     def __init__(self, token_bytes: list[bytes]) -> None:
         self._token_bytes = token_bytes
@@ -106,7 +106,7 @@ class Sampler:
 
 
 def prepare(row: Row, request: CompletionRequest, position: Position) -> None:
-    """Apply the repetition penalty and the restriction to allowed ids in place. Must be called once per row."""
+    """Apply the repetition penalty and the restriction to allowed ids in place. Each row must be prepared once."""
     if request.repetition_penalty != 1.0:
         penalize(row, position.before, request.repetition_penalty)
     if position.allowed is not None:

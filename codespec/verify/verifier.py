@@ -70,8 +70,8 @@ def match(candidates: Candidates, view: View) -> tuple[int, int]:
     """Accept the longest prefix of the candidates that equals the target's choices.
 
     Return the number of accepted candidates and the target's next token. The result is exact with any draft, for greedy
-    and for seeded sampling, because a choice does not depend on the draft (string-level exact match if the draft is
-    text: Timor et al. 2025; seeded replay: Daliri et al. 2024).
+    and for seeded sampling, because a choice does not depend on the draft. Drafts as text follow Timor et al. (2025,
+    string-level exact match), seeded sampling Daliri et al. (2024).
     """
     for row, candidate in enumerate(candidates.ids):
         choice = view.chosen(row)
@@ -81,9 +81,9 @@ def match(candidates: Candidates, view: View) -> tuple[int, int]:
 
 
 def reject(candidates: Candidates, view: View) -> tuple[int, int]:
-    """Apply speculative sampling (Leviathan et al. 2023; Chen et al. 2023). Return the same as `match`.
+    """Apply speculative sampling (Leviathan et al. 2023; Chen et al. 2023). Return two numbers as `match` does.
 
-    A candidate sampled from q is accepted with probability min(1, p/q). If it is rejected, a token is sampled from the
+    A candidate sampled from q is accepted with probability min(1, p/q). After a rejection, a token is sampled from the
     normalized positive part of p − q. The text depends on the draft, but its distribution is the target's, provided
     that each candidate was sampled from the row of q that came with it and that none was dropped because of its value.
     """

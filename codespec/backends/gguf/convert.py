@@ -3,7 +3,7 @@
 `store.conversions` runs `python -m codespec.backends.gguf.convert FILE FOLDER SHA256` and caches the folder. With
 `--texts` before FILE, the folder gets no weights. Neither torch nor transformers is loaded: the GGUF reader of
 transformers ignores unknown features (rotary scalings, biases, digit splitting) and takes ten times as long. After a
-failure, the exit code is 2, and stderr has one sentence.
+failure, the exit code is 2, and stderr has one sentence with the reason.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def check_kind(header: Header) -> None:
 
 
 def write_folder(file: Path, folder: Path, sha256: str) -> None:
-    """Write the model without its weights to an existing folder, in a second. Raise ModelError for a damaged file."""
+    """Write a converted model without its weights to an existing folder. Raise ModelError for a damaged file."""
     header = read_header(file)
     check_kind(header)
     config = _write_texts(header, make_plan(header)[0], folder, sha256)

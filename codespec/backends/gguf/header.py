@@ -42,7 +42,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """A file's settings by key, which are strings, numbers or lists of these, and its tensors by name."""
+    """A file's settings by key, and its tensors by name. A setting is a string, a number, or a list of these."""
 
     file: Path
     size: int

@@ -43,7 +43,7 @@ class Settings:
         return value
 
     def whole(self, key: str, default: int | None = None) -> int:
-        """Return an integer setting. Raise ModelError as `take` does."""
+        """Return an integer setting, with the checks of `take`."""
         return int(self.take(key, int, default))
 
     def real(self, key: str, default: float | None = None) -> float:
@@ -75,7 +75,7 @@ class Settings:
         return [number % value < value - 1 if value else False for number in range(layers)]
 
     def ignore(self, *keys: str) -> None:
-        """Accept these settings, which have no effect."""
+        """Mark these settings as read, because they have no effect on the result."""
         self._seen |= {f"{self.name}.{key}" for key in keys}
 
     def refuse_rest(self) -> None:

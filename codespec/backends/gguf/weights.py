@@ -4,7 +4,7 @@ A plan has the content of config.json and the sources of every weight in the Hug
 setting or tensor is refused, because ignoring a bias or a rotary scaling would silently change every output.
 
 The package `gguf` dequantizes the rows. At most PIECE numbers, or the matrices of one expert, are in memory at a time.
-float32 represents the values of every format exactly. Where bfloat16 does, too, the weight is written in bfloat16.
+float32 represents the values of every format exactly. Weights that bfloat16 represents exactly are bfloat16.
 """
 
 from __future__ import annotations
@@ -311,7 +311,7 @@ class _Rows:
 
 
 def _gather(stored: Sequence[_Rows], order: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Return rows by number, counted through all tensors."""
+    """Return rows by number; the numbers count through all tensors."""
     if len(stored) == 1:
         return stored[0].take(order)
     values, first = None, 0

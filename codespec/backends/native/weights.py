@@ -1,6 +1,6 @@
 """Read a Llama-shaped model for the native kernels, from a GGUF file or a folder in the Hugging Face layout.
 
-Weights keep the format that they have in a GGUF file. The float weights of a folder become 8-bit blocks of 32 numbers.
+Quantized matrices are packed without loss, and float matrices become 8-bit blocks of 32 numbers.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def refused(where: Path, feature: str) -> Unsupported:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The sizes and constants in a model's configuration, most of which have the meaning that they have in `Weights`.
+    """The sizes and constants in a model's configuration. Fields that are not listed here are those of `Weights`.
 
     context  maximum length of a text in tokens
     window   number of positions that a row attends to; 0: all
@@ -202,7 +202,7 @@ def _llama3_factors(rotary: Json, base: float, rotated: int) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A tensor in a mapped file: the shape with rows first, GGUF's number of the format, and the first byte."""
+    """A tensor in a mapped file: the shape with rows first, GGUF's number of the format, and the offset in `data`."""
 
     shape: tuple[int, ...]
     kind: int
