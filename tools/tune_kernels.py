@@ -21,16 +21,16 @@ import torch
 from codespec_lab.bench.shapes import SHAPES
 from torch import Tensor
 
-from codespec.backends.torch.call_shape import Scoring
-from codespec.backends.torch.cuda.invariant_linear import multiply
 from codespec.backends.torch.cuda.launch import (
     ENOUGH_PROGRAMS,
     SPAN_UNIT,
     DeviceRows,
     ProductPlan,
+    Scoring,
     plan_of,
     tile_positions,
 )
+from codespec.backends.torch.linear import multiply
 from codespec.store.machine import processor
 
 DTYPE = torch.bfloat16

@@ -15,9 +15,8 @@ from torch import Tensor, nn
 
 from codespec.backends.language_model import LanguageModel, Rows
 from codespec.backends.torch.lean import LeanNetwork
-from codespec.backends.torch.linear import TiledLinear
+from codespec.backends.torch.linear import NativeLinear, TiledLinear
 from codespec.backends.torch.model import TorchModel
-from codespec.backends.torch.native_linear import NativeLinear
 
 LENGTH, MIN_LENGTH = 640, 64  # tokens per text: more than a block of keys, and the minimum
 CHUNK = 256  # default prefill chunk in rows

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from codespec.backends.torch import experts
 from codespec.backends.torch.experts import Experts, has_experts, unstack_experts
-from codespec.backends.torch.linear import TiledLinear
+from codespec.backends.torch.linear import NativeLinear, TiledLinear
 from codespec.backends.torch.loader import wrap
-from codespec.backends.torch.native_linear import NativeLinear
 from codespec.startup.batch_invariance import find_variance
 from tests.backends.rounds import Replay, covering
 from tests.backends.test_seam import eager_logits

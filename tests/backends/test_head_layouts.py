@@ -221,7 +221,7 @@ def test_layers_that_the_files_do_not_name() -> None:
         ("eagle3", {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, "x"]}}, "layers"),
         ("dflash", {"layer_types": ["sliding_attention", "full_attention"]}, "have windows"),
         ("dflash", {"num_hidden_layers": 3}, "lack .* tensors"),
-        ("dflash", {"dflash_config": {"target_layer_ids": [1, 6]}}, "names no mask token"),
+        ("dflash", {"dflash_config": {"target_layer_ids": [1, 6]}}, "has no valid mask_token_id"),
         ("dflash", {"block_size": 100000}, "block_size = 100000"),
         ("dflash", {"rope_theta": -1}, "rope_theta"),
         ("eagle3", {"num_key_value_heads": 4, "num_attention_heads": 6}, "which can't be computed: fetch or export"),

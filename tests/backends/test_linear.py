@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from codespec.backends.torch.call_shape import FEW_ROWS, ROWS, computed_rows
 from codespec.backends.torch.linear import (
+    FEW_ROWS,
+    ROWS,
     TiledLinear,
     can_pack,
+    computed_rows,
     tile_linears,
     tiled_linears,
 )

@@ -115,24 +115,20 @@ def test_accepted_in_every_dtype(architecture: str, dtype: torch.dtype) -> None:
 
 
 def blind_to_positions(patch: pytest.MonkeyPatch) -> None:
-    plain = TorchModel._lay_out
-
-    def shifted(self: TorchModel, batch: Any, cache: Any) -> Any:
-        step, ids, positions, kept = plain(self, batch, cache)
-        return step, ids, positions * 2, kept
-
-    patch.setattr(TorchModel, "_lay_out", shifted)
+    plain = TorchModel._call
+    patch.setattr(
+        TorchModel, "_call", lambda self, step, ids, positions, kept: plain(self, step, ids, positions * 2, kept)
+    )
 
 
 def first_rows_for_last(patch: pytest.MonkeyPatch) -> None:
     """Behave like a model that ignores `logits_to_keep`."""
-    plain = TorchModel._lay_out
+    plain = TorchModel._call
 
-    def all_rows(self: TorchModel, batch: Any, cache: Any) -> Any:
-        step, ids, positions, kept = plain(self, batch, cache)
-        return step, ids, positions, torch.arange(len(ids)) if len(kept) > 1 else kept
+    def all_rows(self: TorchModel, step: Any, ids: torch.Tensor, positions: Any, kept: torch.Tensor) -> torch.Tensor:
+        return plain(self, step, ids, positions, torch.arange(len(ids)) if len(kept) > 1 else kept)
 
-    patch.setattr(TorchModel, "_lay_out", all_rows)
+    patch.setattr(TorchModel, "_call", all_rows)
 
 
 def attends_to_neighbours(patch: pytest.MonkeyPatch) -> None:

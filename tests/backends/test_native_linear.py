@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from codespec.backends.language_model import Rows
 from codespec.backends.loader import load_model
-from codespec.backends.native.model import PATH, NativeModel
-from codespec.backends.torch.linear import TiledLinear
+from codespec.backends.native.model import NativeModel
+from codespec.backends.native.weights import PATH
+from codespec.backends.torch.linear import Kernels, NativeLinear, TiledLinear, pack_linears
 from codespec.backends.torch.model import TorchModel
-from codespec.backends.torch.native_linear import Kernels, NativeLinear, pack_linears
 from codespec.startup.batch_invariance import find_variance
 from tests.backends.gguf.files import write_model
 from tests.pairs import Garbage, Mixed, Oracle, Troupe, build, network_for, prompts, run, texts, total, varied_requests
@@ -91,7 +91,7 @@ def test_float_weights_are_freed_one_by_one() -> None:
             super().__init__(*given)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("codespec.backends.torch.native_linear.NativeLinear", Counting)
+        patch.setattr("codespec.backends.torch.linear.NativeLinear", Counting)
         pack_linears(network)
     assert alive == [4, 3, 2, 1] and all(ref() is None for ref in left)
 

@@ -117,7 +117,7 @@ def test_an_unknown_layout_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     from codespec.backends.torch import rotary
 
     monkeypatch.setattr(rotary, "LAYOUTS", {"once": rotary.LAYOUTS["once"]})
-    with pytest.raises(ModelError, match=r"rotates its heads .*: choose a model with another rotary embedding"):
+    with pytest.raises(ModelError, match=r"lays out its angles .*: choose a model with another rotary embedding"):
         make("longrope")
 
 

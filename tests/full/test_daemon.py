@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from codespec.backends.torch.call_shape import computed_rows
-from codespec.backends.torch.linear import tiled_linears
+from codespec.backends.torch.linear import computed_rows, tiled_linears
 from tests.server.conftest import Plain, plain, toy  # noqa: F401
 from tests.server.daemons import Served, serving
 from tests.server.test_fuzz import fuzz, talking_engine

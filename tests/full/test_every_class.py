@@ -58,7 +58,7 @@ KNOWN = (
     "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "lfm2", "olmo_hybrid",
 )  # fmt: skip
 RAW = ("NoneType", "object has no attribute", "unsupported operand")
-ITSELF = "can't run as its configuration says"  # quotes the class's own error
+ITSELF = "can't run with the values of its configuration"  # quotes the class's own error
 MIN_OWN = 20  # whose defaults are of other kinds than numbers
 REFUSED = {
     "mamba": "recurrent",

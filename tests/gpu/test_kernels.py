@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from codespec.backends.torch import rowwise
+from codespec.backends.torch.attention import reference_slot_attention as reference
+from codespec.backends.torch.attention import slot_attention
 from codespec.backends.torch.cache import KVCache
-from codespec.backends.torch.cuda import invariant_linear
-from codespec.backends.torch.cuda.invariant_linear import find_variance
 from codespec.backends.torch.cuda.launch import plan_of
-from codespec.backends.torch.cuda.slot_attention import reference, slot_attention
+from codespec.backends.torch.linear import find_product_variance, multiply
 from tests.backends.cuda.attention_cases import Case, Shape, Stretch, draw_case, error, lay_out, part
 from tests.gpu.models import gpu
 
@@ -111,17 +111,17 @@ def test_a_row_of_a_product_is_its_own(columns: int, depth: int, biased: bool, d
     weight, rows = draw(columns, depth, dtype=dtype), draw(max(COUNTS), depth, dtype=dtype, seed=1)
     bias = draw(columns, dtype=dtype, seed=2) if biased else None
     plan = plan_of(columns, depth, dtype)
-    whole = invariant_linear.multiply(rows, weight, bias, plan)
+    whole = multiply(rows, weight, bias, plan)
     wanted = rows[:32].double() @ weight.double().T + (bias.double() if bias is not None else 0.0)
     assert error(whole[:32], wanted) <= NEAR[dtype]
     for count in COUNTS:
-        assert torch.equal(invariant_linear.multiply(rows[:count], weight, bias, plan), whole[:count])
-        assert torch.equal(invariant_linear.multiply(rows[-count:], weight, bias, plan), whole[-count:])
+        assert torch.equal(multiply(rows[:count], weight, bias, plan), whole[:count])
+        assert torch.equal(multiply(rows[-count:], weight, bias, plan), whole[-count:])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, *HALVES])
 def test_the_probe_at_loading_finds_nothing(dtype: torch.dtype) -> None:
-    assert find_variance(torch.device("cuda"), dtype) == ""
+    assert find_product_variance(torch.device("cuda"), dtype) == ""
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, *HALVES])

@@ -1,1 +1,1 @@
-"""Drafting heads: small networks that read a target's hidden states and predict its next tokens."""
+"""Draft heads: small networks that read a target's hidden states and predict its next tokens."""

@@ -1,5 +1,6 @@
-"""Load a head for a target: its own weights, in the layout of the EAGLE-3 and DFlash repositories, and what it shares
-with its target, token embeddings and (DFlash) the output head.
+"""Load a head's weights, in the layout of the EAGLE-3 and DFlash repositories, for a loaded target.
+
+A head shares its target's token embeddings and, in DFlash, the target's output layer, unless it has its own.
 """
 
 from __future__ import annotations
@@ -25,11 +26,7 @@ Head = Eagle3 | DFlash
 
 @dataclass(frozen=True, slots=True)
 class LoadedHead:
-    """A head with its target's parts.
-
-    ids    [draft vocabulary]: target ids of the tokens that the head can predict
-    embed  token embedding
-    """
+    """A loaded head. `ids` [draft vocabulary] holds the target ids of the tokens that the head can predict."""
 
     config: HeadConfig
     network: Head
@@ -38,17 +35,17 @@ class LoadedHead:
 
 
 def load_head(folder: Path, target: TorchModel) -> LoadedHead:
-    """Load the head in a folder for a loaded target, in its dtype and on its device.
+    """Load the head in a folder for a loaded target, in the target's dtype and on the target's device.
 
-    Raise ModelError if there is no head, if its target has other sizes, or if its weights are damaged or don't match
-    its config.json.
+    Raise ModelError if there is no head in the folder, if the head was trained for a target of other sizes, or if the
+    head's weights are damaged or don't match its config.json.
     """
     embed, output = target_parts(target)
     config, tensors = read_head_config(folder, target.spec.layers), _read(folder)
     if (config.target_size, config.vocab_size) != (target.spec.hidden_size, target.spec.vocab_size):
         made_for = f"{config.vocab_size} tokens, width {config.target_size}"
         what = f"The head {folder} was trained for another target ({made_for})"
-        raise ModelError(what, "give a head for this target")
+        raise ModelError(what, "give a head that was trained for this target")
     ids = _ids(config, tensors, folder)
     own = _own_names(config, tensors)
     if config.hidden_size != target.spec.hidden_size:
@@ -67,7 +64,7 @@ def load_head(folder: Path, target: TorchModel) -> LoadedHead:
 
 
 def target_parts(target: TorchModel) -> tuple[nn.Module, nn.Module]:
-    """Return a target's token embedding (ids [N] -> [N, hidden]) and output head. Raise ModelError if it has others."""
+    """Return a target's token embedding (ids [N] -> [N, hidden]) and output layer. Raise ModelError without either."""
     network: Any = target.network
     lean = hasattr(network, "blocks")
     embed = network.embed if lean else network.get_input_embeddings()
@@ -93,7 +90,7 @@ def _read(folder: Path) -> dict[str, Tensor]:
 
 
 def _own_names(config: HeadConfig, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the head's weights by module name. EAGLE-3's only layer has two names in public files."""
+    """Return the head's weights by module name. The only layer of EAGLE-3 has either of two names in public files."""
     own = {name: value for name, value in tensors.items() if name not in ("d2t", "t2d", "embed_tokens.weight")}
     if config.kind == "dflash":
         return own
@@ -101,7 +98,7 @@ def _own_names(config: HeadConfig, tensors: Mapping[str, Tensor]) -> dict[str, T
 
 
 def _ids(config: HeadConfig, tensors: Mapping[str, Tensor], folder: Path) -> Tensor:
-    """Return the target ids of the draft vocabulary, from EAGLE-3's map of offsets (target id minus draft id)."""
+    """Return the target ids of the draft vocabulary. EAGLE-3's `d2t` holds offsets: target id minus draft id."""
     ids, d2t = torch.arange(config.draft_vocab), tensors.get("d2t")
     is_sound = d2t is None or (d2t.shape == ids.shape and not d2t.is_floating_point())
     if d2t is not None and is_sound:
@@ -114,25 +111,22 @@ def _ids(config: HeadConfig, tensors: Mapping[str, Tensor], folder: Path) -> Ten
 def _own_embedding(config: HeadConfig, tensors: Mapping[str, Tensor], folder: Path) -> nn.Module:
     own = tensors.get("embed_tokens.weight")
     if own is None or own.shape != (config.vocab_size, config.hidden_size):
-        raise ModelError(
-            f"The head {folder} is {config.hidden_size} wide without token vectors, and its target is "
-            f"{config.target_size} wide",
-            "give a head that was trained for this target",
-        )
+        what = f"The head {folder} has width {config.hidden_size}, its target has {config.target_size}, and it has no "
+        raise ModelError(what + "token vectors of its own", "give a head that was trained for this target")
     embedding: nn.Module = nn.Embedding.from_pretrained(own)
     return embedding
 
 
 def _mask(config: HeadConfig, embed: nn.Module, folder: Path, device: torch.device) -> Tensor:
     if config.mask_token is None or config.mask_token >= config.vocab_size:
-        raise ModelError(f"The head {folder} names no mask token (mask_token_id)", AGAIN)
+        raise ModelError(f"The config.json of the head {folder} has no valid mask_token_id", AGAIN)
     with torch.no_grad():
         vector: Tensor = embed(torch.tensor([config.mask_token], device=device))[0].cpu()
     return vector
 
 
 def _fill(network: Head, tensors: dict[str, Tensor], folder: Path) -> None:
-    """Load weights by name. Raise ModelError if tensors are missing or have other shapes."""
+    """Load weights by name. Raise ModelError if tensors are missing or have wrong shapes."""
     wanted = {name: tuple(value.shape) for name, value in network.state_dict().items()}
     if missing := sorted(wanted.keys() - tensors.keys()):
         what = f"The weights of the head {folder} lack {len(missing)} tensors (first: {missing[0]})"

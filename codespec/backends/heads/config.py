@@ -1,6 +1,4 @@
-"""Read a head's config.json, with the keys of the repositories of EAGLE-3 (Li et al. 2025, arXiv 2503.01840) and DFlash
-(Chen et al. 2026, arXiv 2602.06036).
-"""
+"""Read a head's config.json, in the format of the EAGLE-3 or the DFlash repository (arXiv 2503.01840, 2602.06036)."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ ARCHITECTURES: dict[str, Kind] = {
 AGAIN = "fetch or export the head again"
 MAX_LAYERS = 64  # limit for a head's own layers, and for the target layers that it reads
 MAX_BLOCK = 256
-FEW_LAYERS = 8  # targets with fewer layers are read at other layers
+FEW_LAYERS = 8  # the default layers differ for targets with fewer layers than this
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +29,8 @@ class HeadConfig:
     layers       target layers whose outputs the head reads
     vocab_size   the target's vocabulary size
     draft_vocab  the number of target tokens that the head can predict
-    block        size of a DFlash block: the anchor and the positions filled in one forward
-    rope         transformers' rope_parameters
+    block        size of a DFlash block: the anchor, and the positions that one forward fills
+    rope         transformers' `rope_parameters`
     """
 
     kind: Kind
@@ -54,10 +52,9 @@ class HeadConfig:
 
 
 def read_head_config(folder: Path, target_layers: int) -> HeadConfig:
-    """Read the config.json of a head's folder.
+    """Read the config.json of a head's folder. `target_layers` is the target's number of layers.
 
-    `target_layers`, the target's number of layers, determines the layers to read if the file does not list them. Raise
-    ModelError if the file is missing, does not describe a head or has invalid sizes.
+    Raise ModelError if the file is missing, does not describe a head or has invalid sizes.
     """
     if not (folder / "config.json").is_file():
         raise ModelError(f"There is no head in {folder}", "give a folder with config.json and model.safetensors")
@@ -120,7 +117,7 @@ def _demand_known(values: Mapping[str, Any], folder: Path) -> None:
 
 
 class _Values:
-    """The values of one config.json. Methods raise a ModelError that names the invalid value."""
+    """The values of one config.json. The methods raise a ModelError that names an invalid value."""
 
     def __init__(self, values: Mapping[str, Any], folder: Path) -> None:
         self._values, self._folder = values, folder
@@ -145,7 +142,7 @@ class _Values:
         return float(value)
 
     def layers(self, kind: Kind, target_layers: int) -> tuple[int, ...]:
-        """Return the target layers that the head reads."""
+        """Return the target layers that the head reads, or the defaults if the file does not list them."""
         if kind == "eagle3":
             layers = self._part("eagle_config").get("eagle_aux_hidden_state_layer_ids")
             layers = usual_layers(target_layers) if layers is None else layers
@@ -158,14 +155,14 @@ class _Values:
         return tuple(layers)
 
     def mask_token(self) -> int | None:
-        """Return the target token for masked positions; None if the weights have a vector for it."""
+        """Return the target token for masked positions; None if the file names none."""
         token = self._part("dflash_config").get("mask_token_id", self._values.get("mask_token_id"))
         if token is not None and (type(token) is not int or token < 0):
             raise self._wrong("mask_token_id", token)
         return token
 
     def rope(self) -> Mapping[str, Any]:
-        """Return transformers' rope_parameters, from either its current or its older keys."""
+        """Return transformers' `rope_parameters`, from its current or its older keys."""
         if parameters := self._part("rope_parameters"):
             return parameters
         theta = self._values.get("rope_theta", 10000.0)
@@ -180,16 +177,12 @@ class _Values:
 
 
 def usual_layers(count: int) -> tuple[int, ...]:
-    """Return EAGLE-3's default layers of a target with `count` layers: the second, the middle and the fourth from the
-    end, or the first, the middle and the last if there are fewer than FEW_LAYERS.
-    """
+    """Return the layers of a target with `count` layers that an EAGLE-3 head reads by default."""
     return (1, count // 2 - 1, count - 4) if count >= FEW_LAYERS else (0, count // 2, count - 1)
 
 
 def spread_layers(count: int, wanted: int) -> tuple[int, ...]:
-    """Return DFlash's default layers: `wanted` layers evenly spaced from the second to the third from the end, or the
-    middle layer if `wanted` is 1.
-    """
+    """Return the `wanted` evenly spaced layers of a target with `count` layers that a DFlash head reads by default."""
     if wanted == 1:
         return (count // 2,)
     first, last = 1, max(1, count - 3)

@@ -1,7 +1,6 @@
 """Draft with a head over its target's slots: read new features, then predict tokens.
 
-The target verifies a head's drafts, so the head's arithmetic need not be batch-invariant and uses the fastest call
-shape.
+The target verifies a head's drafts, so the head need not be batch-invariant and runs in fast mode.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ UNKNOWN = -1
 
 
 class HeadCache:
-    """Keys and values of the head's layers, by its target's slots. Cut and copied together with the target's cache.
+    """Keys and values of the head's layers in the target's slots. The target's cache cuts and copies them too.
 
     The first `done[s]` positions of slot s are computed from the target's features at the same positions and, if
-    `shifted`, from the token after each. `following[s]` is the token after the last of them.
+    `shifted`, from the token after each position. `following[s]` is the token after the last computed position.
     """
 
     def __init__(
@@ -41,7 +40,7 @@ class HeadCache:
         self.following = [UNKNOWN] * slots
 
     def cut(self, slot: int, length: int) -> None:
-        """Invalidate positions that depend on the target's positions or tokens from `length` on."""
+        """Invalidate the positions that depend on the target's positions or tokens from `length` on."""
         if length < self.done[slot]:
             self.done[slot] = max(0, length - self.shifted)
             self.following[slot] = UNKNOWN
@@ -54,7 +53,7 @@ class HeadCache:
         self.kept.fork(source, target, self.done[target])
 
     def begin(self, slot: int, ids: list[int], length: int) -> int:
-        """Return the first position to compute for a text of these ids whose first `length` the target has read.
+        """Return the first position to compute for a text of these ids, of which the target has read `length`.
 
         At least the last position is always computed.
         """
@@ -89,10 +88,9 @@ class Reading:
 
 
 class HeadRunner:
-    """Runs a head on its target's slots, with a cache that follows the target's.
+    """Runs a head on its target's slots, which must be allocated.
 
-    The target's slots must be allocated. If `whole`, one forward yields a whole draft. `width` is the maximum draft
-    length.
+    If `whole`, one forward yields a whole draft. `width` is the maximum draft length.
     """
 
     whole = False
@@ -116,11 +114,11 @@ class HeadRunner:
             tile_linears(head.network, exact=False, packed=not can_pack(target.dtype))
 
     def open(self, slot: int, ids: list[int]) -> Reading:
-        """Return a reading of the slot's text that starts after the positions in the head's cache."""
+        """Create a reading of the slot's text that starts after the positions in the head's cache."""
         return Reading(slot, ids, self.cache.begin(slot, ids, len(ids) - 1))
 
     def first(self, readings: Sequence[Reading]) -> Iterable[Tensor]:
-        """Run the first forward of a draft, which is the only one if `whole`, and return logits for each text."""
+        """Run the first forward of a draft, the only forward if `whole`, and return logits for each text."""
         raise NotImplementedError
 
     def _read(self, readings: Sequence[Reading], ends: Sequence[int]) -> Any:
@@ -128,11 +126,11 @@ class HeadRunner:
         raise NotImplementedError
 
     def catch_up(self, readings: Sequence[Reading], most: int) -> None:
-        """Read up to `most` positions of each text, except the last, whose row yields the first prediction."""
+        """Read up to `most` positions of each text, except the last position, which yields the first prediction."""
         self._read(readings, [min(reading.length - 1, reading.start + most) for reading in readings])
 
     def embed(self, ids: Sequence[int]) -> Tensor:
-        """Return token embeddings [ids, hidden]."""
+        """Return the token embeddings [ids, hidden] in the target's dtype."""
         vectors: Tensor = self._embed(torch.tensor(ids, dtype=torch.long, device=self.device))
         return vectors.to(self.dtype)
 
@@ -162,9 +160,7 @@ class Eagle3Runner(HeadRunner):
         return self._read(readings, [reading.length for reading in readings])
 
     def go_on(self, readings: Sequence[Reading], tokens: Sequence[int], steps: int) -> Tensor:
-        """Return logits [texts, draft vocabulary] of the token after `tokens`, which are the `steps`-th (from 1) of
-        each draft.
-        """
+        """Return logits [texts, draft vocabulary] after `tokens`, the tokens number `steps` (from 1) of all drafts."""
         states = torch.stack([reading.state for reading in readings if reading.state is not None])
         return self._run(readings, states, list(tokens), [(r.length - 1 + steps, r.length + steps) for r in readings])
 
@@ -182,9 +178,7 @@ class Eagle3Runner(HeadRunner):
     def _run(
         self, readings: Sequence[Reading], states: Tensor, tokens: list[int], spans: Sequence[tuple[int, int]]
     ) -> Tensor:
-        """Run the layer over rows [N, hidden], one span of positions per text. Return the logits of each text's last
-        row.
-        """
+        """Run the layer over rows [N, hidden], one span per text. Return the logits of each text's last row."""
         head, layer = self._head, self._head.midlayer
         angles = self._angles(spans)
         q, k, v = layer.read(self.embed(tokens), states, angles)
@@ -209,9 +203,7 @@ class DFlashRunner(HeadRunner):
         self._head, self.width = head.network, head.config.block - 1  # without the anchor
 
     def first(self, readings: Sequence[Reading]) -> list[Tensor]:
-        """Return for each text the logits [tokens, draft vocabulary] of the tokens after its last one, as many as fit
-        in a block and in the slot.
-        """
+        """Return for each text the logits [tokens, draft vocabulary] of as many next tokens as block and slot hold."""
         self._read(readings, [reading.length for reading in readings])
         block, capacity = self.config.block, self.cache.kept.capacity
         spans = [(reading.length, min(capacity, reading.length + block)) for reading in readings]
@@ -230,7 +222,7 @@ class DFlashRunner(HeadRunner):
         return list(self._head.logits(guessed).split([size - 1 for size in sizes]))
 
     def _read(self, readings: Sequence[Reading], ends: Sequence[int]) -> None:
-        """Compute each text's context keys and values from its start to its end."""
+        """Compute the keys and values of each text's context, from its start to its end."""
         spans = [(reading.start, end) for reading, end in zip(readings, ends, strict=True)]
         context = self._head.fuse(torch.cat([self.features(r, end) for r, end in zip(readings, ends, strict=True)]))
         angles = self._angles(spans)
@@ -249,7 +241,7 @@ class DFlashRunner(HeadRunner):
 
 
 def make_runner(head: LoadedHead, target: TorchModel) -> Eagle3Runner | DFlashRunner:
-    """Return the runner for a head's kind."""
+    """Create the runner for a head's kind."""
     return Eagle3Runner(head, target) if isinstance(head.network, Eagle3) else DFlashRunner(head, target)
 
 
@@ -264,10 +256,9 @@ def attend_slots(
     *,
     causal: bool,
 ) -> Tensor:
-    """Write keys and values [N, kv heads, size] to the slots, and attend each slot's rows q [N, heads, size] over the
-    slot's earlier positions and the rows themselves: [N, heads, size].
+    """Write keys and values [N, kv heads, size] to the slots, and attend queries [N, heads, size] over their own slots.
 
-    If `causal`, a row sees no later rows.
+    Each row sees its slot's earlier positions and rows; if `causal`, no later rows. Return [N, heads, size].
     """
     attended, begin = [], 0
     for slot, (start, end) in zip(slots, spans, strict=True):

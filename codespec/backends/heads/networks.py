@@ -1,7 +1,7 @@
-"""The networks of both kinds of heads, EAGLE-3 and DFlash, and the norms, projections and rotary embedding they share.
+"""The networks of both kinds of heads, EAGLE-3 and DFlash, and the layers that they share.
 
-Names are those of the public repositories, and arithmetic is that of transformers' Llama and Qwen3, so public weights
-load by name. All modules take flat rows [N, …]; the caller keeps keys, values and states.
+Modules have the names of the public repositories, so public weights load by name, and the arithmetic of transformers'
+Llama and Qwen3. All modules take flat rows [N, …]; the caller stores keys, values and states.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Angles = tuple[Tensor, Tensor]
 
 
 class Norm(nn.Module):
-    """Root-mean-square norm (Zhang and Sennrich 2019), in the weight's dtype."""
+    """Root-mean-square norm (Zhang and Sennrich 2019) in float32, returned in the dtype of the rows."""
 
     def __init__(self, size: int, epsilon: float) -> None:
         super().__init__()
@@ -34,9 +34,7 @@ class Norm(nn.Module):
 
 
 class Projections(nn.Module):
-    """The four projections of an attention layer; `read` is the input size, `normed` whether Q and K heads have
-    norms.
-    """
+    """The four projections of attention for inputs of size `read`; if `normed`, with norms of query and key heads."""
 
     def __init__(self, config: HeadConfig, read: int, *, normed: bool) -> None:
         super().__init__()
@@ -48,19 +46,10 @@ class Projections(nn.Module):
         self.q_norm: nn.Module = Norm(config.head_size, config.epsilon) if normed else nn.Identity()
         self.k_norm: nn.Module = Norm(config.head_size, config.epsilon) if normed else nn.Identity()
 
-    def queries(self, rows: Tensor, angles: Angles) -> Tensor:
-        """Return rotated queries [N, heads, size]."""
-        return rotate(self.q_norm(self.q_proj(rows).unflatten(-1, (-1, self.size))), *angles)
-
     def keys_values(self, rows: Tensor, angles: Angles) -> tuple[Tensor, Tensor]:
         """Return rotated keys and values, [N, kv heads, size] each."""
         keys = rotate(self.k_norm(self.k_proj(rows).unflatten(-1, (-1, self.size))), *angles)
         return keys, self.v_proj(rows).unflatten(-1, (-1, self.size))
-
-    def out(self, seen: Tensor) -> Tensor:
-        """Project the attention output [N, heads, size] -> [N, hidden]."""
-        mixed: Tensor = self.o_proj(seen.flatten(1))
-        return mixed
 
 
 class Mlp(nn.Module):
@@ -79,7 +68,7 @@ class Mlp(nn.Module):
 
 
 class HeadRotary:
-    """Rotary angles by position, in a table that grows on demand."""
+    """Cosines and sines of a rotary embedding by position, in a table that grows on demand."""
 
     def __init__(self, config: HeadConfig, device: torch.device) -> None:
         from transformers import LlamaConfig  # slow (seconds), and most targets have no head
@@ -107,7 +96,7 @@ class HeadRotary:
 
 
 class Layer(nn.Module):
-    """A decoder layer, split into the parts before and after attention; `read` is the input size of its projections."""
+    """A decoder layer without its attention; `read` is the input size of its projections."""
 
     def __init__(self, config: HeadConfig, read: int, *, normed: bool) -> None:
         super().__init__()
@@ -117,12 +106,14 @@ class Layer(nn.Module):
         self.mlp = Mlp(config)
 
     def project(self, rows: Tensor, angles: Angles) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries [N, heads, size], keys and values [N, kv heads, size] of normalized inputs [N, read]."""
-        return self.self_attn.queries(rows, angles), *self.self_attn.keys_values(rows, angles)
+        """Return queries [N, heads, size], keys and values [N, kv heads, size] of inputs [N, read]."""
+        layer = self.self_attn
+        queries = rotate(layer.q_norm(layer.q_proj(rows).unflatten(-1, (-1, layer.size))), *angles)
+        return queries, *layer.keys_values(rows, angles)
 
     def finish(self, rows: Tensor, seen: Tensor) -> Tensor:
         """Return the layer's output rows [N, hidden], given input rows and the attention output [N, heads, size]."""
-        rows = rows + self.self_attn.out(seen)
+        rows = rows + self.self_attn.o_proj(seen.flatten(1))
         mixed: Tensor = rows + self.mlp(self.post_attention_layernorm(rows))
         return mixed
 
@@ -135,16 +126,16 @@ class Eagle3Layer(Layer):
         self.hidden_norm = Norm(config.hidden_size, config.epsilon)
 
     def read(self, embedded: Tensor, states: Tensor, angles: Angles) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries, keys and values of token embeddings and states."""
+        """Return the queries, keys and values of token embeddings and states [N, hidden]."""
         return self.project(torch.cat([self.input_layernorm(embedded), self.hidden_norm(states)], dim=-1), angles)
 
 
 class Eagle3(nn.Module):
-    """An EAGLE-3 head (Li et al. 2025, arXiv 2503.01840): one layer that maps a token and a state to the next state and
-    to the logits of the token after the next.
+    """An EAGLE-3 head (Li et al. 2025, arXiv 2503.01840).
 
-    At position t the state is the target's, fused from a low, a middle and a high layer, and the token is the one at
-    t + 1. Beyond the target's positions the head reads its own states instead.
+    Its layer reads the target's state at a position, fused from a low, a middle and a high layer, and the next token.
+    The layer returns the next state and predicts the token after the next. Beyond the target's positions the head reads
+    its own states.
     """
 
     def __init__(self, config: HeadConfig) -> None:
@@ -161,31 +152,30 @@ class Eagle3(nn.Module):
         return fused
 
     def logits(self, states: Tensor) -> Tensor:
-        """Return logits [N, draft vocabulary] of the token after the one that was read with the states."""
+        """Return logits [N, draft vocabulary] of the tokens after those read with the states [N, hidden]."""
         logits: Tensor = self.lm_head(self.norm(states))
         return logits
 
 
 class DFlashLayer(Layer):
-    """A layer of a DFlash head, which attends over context and block."""
+    """A layer of a DFlash head, which attends over the context and the block."""
 
     def __init__(self, config: HeadConfig) -> None:
         super().__init__(config, config.hidden_size, normed=True)
 
     def read(self, rows: Tensor, angles: Angles) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries, keys and values of the block's rows [N, hidden]."""
+        """Return the queries, keys and values of the block's rows [N, hidden]."""
         return self.project(self.input_layernorm(rows), angles)
 
 
 class DFlash(nn.Module):
-    """A DFlash head (Chen et al. 2026, arXiv 2602.06036): a few layers that fill a block of masked positions in one
-    forward.
+    """A DFlash head (Chen et al. 2026, arXiv 2602.06036), which fills a block of masked positions in one forward.
 
     The block begins with the last known token (the anchor); the rest is masked. Every layer attends bidirectionally
     over the block, and over the target's features of all earlier positions, which the layer's own projections turn into
-    keys and values. The head therefore keeps no state of its drafts.
+    keys and values. The head therefore stores no state of its drafts.
 
-    `lm_head` is the target's, and `mask` the target's embedding of the mask token, unless the files have their own.
+    Unless the files have their own, `lm_head` is the target's, and `mask` the target's embedding of the mask token.
     """
 
     def __init__(self, config: HeadConfig) -> None:
@@ -204,6 +194,6 @@ class DFlash(nn.Module):
         return fused
 
     def logits(self, rows: Tensor) -> Tensor:
-        """Return logits [N, draft vocabulary] of the tokens at the rows' own positions."""
+        """Return logits [N, draft vocabulary] of the tokens at the positions of the rows [N, hidden]."""
         logits: Tensor = self.lm_head(self.norm(rows))
         return logits

@@ -29,6 +29,7 @@ from codespec.backends.language_model import (
 )
 from codespec.backends.memory_plan import demand_memory
 from codespec.backends.native.weights import (
+    PATH,
     Reader,
     Shape,
     load_weights,
@@ -43,7 +44,6 @@ from codespec.store.resolve import ModelFiles
 from codespec.text.tokenizer import TextTokenizer
 
 SMALL = 20_000_000  # weights in matrices up to which one thread computes a step faster than several
-PATH = "CODESPEC_NATIVE_PATH"  # the environment variable that forces an instruction set
 
 
 class NativeModel(LanguageModel):

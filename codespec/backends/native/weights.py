@@ -36,6 +36,7 @@ from codespec.store.resolve import ModelFiles
 Json = Mapping[str, Any]
 
 BIASES = {"query_bias": "attn_q", "key_bias": "attn_k", "value_bias": "attn_v", "out_bias": "attn_output"}
+PATH = "CODESPEC_NATIVE_PATH"  # the environment variable that forces an instruction set
 F32, F16, BF16 = 0, 1, 30  # format numbers of GGUF
 DTYPES = {"F32": F32, "F16": F16, "BF16": BF16}  # format numbers by the names in a safetensors file
 # Functions that convert the bytes of a vector in a format to numbers.

@@ -1,41 +1,60 @@
-"""Compute attention for every model, with windows, softcaps and sinks.
+"""Attention for every model, with sliding windows, soft caps and sinks.
 
-A forward is flat: the rows (tokens) of all sequences are concatenated into a batch of one, without padding.
-`ForwardContext` maps rows to slots, either as spans, over which the host runs attention one by one, or as `DeviceRows`,
-which a single kernel reads on the device (`slot_attention`). Grouped query heads are folded into query rows; K and V
-are not expanded.
+A forward is flat: the rows (tokens) of all sequences form a batch of one, without padding. On a CPU attention runs
+span by span; on a device a single kernel attends all rows (`slot_attention`). Query heads that share a key head are
+folded into query rows, so keys and values are not expanded.
 
-In exact mode calls have one number of query rows, which keeps a row's bits the same, and keys in whole blocks. A
-product over more than 192 keys splits its sum according to the number of keys, so without blocks a row's bits would
-depend on the length of the text after it in the same forward (with 256 keys, 1 of 1,700 bfloat16 rows did).
+In exact mode every call of torch's kernel has the same number of query rows and whole blocks of keys, so that a row's
+bits do not change. Blocks matter because a product over more than 192 keys splits its sum by the number of keys: with
+256 keys, 1 of 1,700 bfloat16 rows changed with the length of the text after it in the same forward.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from math import gcd
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad, scaled_dot_product_attention
 
+from codespec.backends.language_model import CAPACITY_UNIT
 from codespec.backends.torch.cache import KVCache
-from codespec.backends.torch.call_shape import HEAD_UNIT, KEY_BLOCK, ROWS, Scoring, Span
-from codespec.backends.torch.cuda.launch import DeviceRows
-from codespec.backends.torch.cuda.slot_attention import slot_attention
+from codespec.backends.torch.cuda.launch import DeviceRows, Scoring
+from codespec.backends.torch.linear import ROWS
 from codespec.backends.torch.recurrent_states import Plan, States
 
 NAME = "codespec"
+KEY_BLOCK = 512  # keys per block, as in torch's CPU attention
+HEAD_UNIT = 32  # head sizes are padded to a multiple of this: with AMX a NaN in one row may otherwise reach other rows
+REFERENCE_ROWS = 16  # the reference of `slot_attention` pads query rows to a multiple of this
+assert CAPACITY_UNIT % KEY_BLOCK == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Rows begin…end-1 of a flat forward: positions start, start+1, … of the sequence in `slot`."""
+
+    slot: int
+    start: int
+    begin: int
+    end: int
+
+    @property
+    def rows(self) -> int:
+        """The number of rows in the span."""
+        return self.end - self.begin
+
+    @property
+    def length(self) -> int:
+        """The length of the sequence in tokens, including these rows."""
+        return self.start + self.rows
 
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """Attention parameters of one layer, without weights.
-
-    groups      query heads that share a key head
-    size        size of query and key heads; `value_size` is the size of value heads
-    window      sliding window in tokens; 0: none
-    softcap     bound on the scores
-    """
+    """Attention parameters of one layer. `groups` is the number of query heads that share a key head."""
 
     groups: int
     kv_heads: int
@@ -46,18 +65,13 @@ class Heads:
     softcap: float | None = None
     sinks: bool = False
 
-    @property
-    def eager(self) -> bool:
-        """Whether torch has no kernel for this attention."""
-        return self.softcap is not None or self.sinks
-
 
 @dataclass(slots=True)
 class ForwardContext:
     """State of one forward: its spans (or `rows` on a device), its cache, and the values computed once for all layers.
 
-    `cache` is None while shapes are probed, which fills `heads`, by layer. `states` and `plans`, one for each span, are
-    for recurrent layers.
+    Without a cache the forward only probes shapes, and fills `heads` by layer. Recurrent layers read `states`, and
+    `plans` with one plan for each span.
     """
 
     spans: list[Span]
@@ -65,15 +79,14 @@ class ForwardContext:
     exact: bool = True
     rows: DeviceRows | None = None
     heads: dict[int, Heads] = field(default_factory=dict)
-    inverse_frequencies: Tensor | None = None  # [rows, rotary_dim / 2], if the rotary variant is chosen per request
-    rotary_scale: Tensor | None = None  # [rows, 1]
+    slots: Tensor | None = None  # [rows] int64, for rotary embeddings with frequencies for each slot
     masks: dict[tuple[int, ...], Tensor] = field(default_factory=dict)
     targets: tuple[Tensor, Tensor] | None = None  # slots and positions of all rows
     states: States | None = None
     plans: list[Plan] = field(default_factory=list)
 
     def write(self, layer: int, keys: Tensor, values: Tensor) -> None:
-        """Write keys [kv_heads, N, size] and values of all rows to their slots, in one call for all spans."""
+        """Write keys and values [kv_heads, N, size] of all rows to their slots, in one call for all spans."""
         cache = self.cache
         assert cache is not None
         if len(self.spans) == 1:
@@ -81,33 +94,19 @@ class ForwardContext:
             return
         if self.targets is None:
             slots = torch.tensor([span.slot for span in self.spans for _ in range(span.rows)], device=keys.device)
-            starts = [torch.arange(span.start, span.start + span.rows, device=keys.device) for span in self.spans]
+            starts = [torch.arange(span.start, span.length, device=keys.device) for span in self.spans]
             self.targets = slots, torch.cat(starts)
-        slots, positions = self.targets
-        cache.scatter(layer, slots, positions, keys.transpose(0, 1), values.transpose(0, 1))
-
-    def read(self, layer: int, span: Span) -> tuple[Tensor, Tensor]:
-        """Return the keys and values of a span's slot, [kv_heads, keys, size] each."""
-        assert self.cache is not None
-        return self.cache.read(layer, span.slot, span.length + (-span.length % KEY_BLOCK if self.exact else 0))
+        cache.scatter(layer, *self.targets, keys.transpose(0, 1), values.transpose(0, 1))
 
     def mask(self, span: Span, queries: Tensor, folded: int, keys: int, window: int) -> Tensor:
-        """Return the additive mask [query rows, keys] of a span whose rows are repeated `folded` times, cached for all
-        layers.
-
-        Padding query rows get the last row's mask. Masked entries are finite, so that a fully masked block can't yield
-        NaN.
-        """
+        """Return the additive mask [query rows, keys] of a span whose rows are repeated `folded` times."""
         key = (span.slot, folded, queries.shape[1], keys, window)
         if key not in self.masks:
             row = torch.arange(span.start, span.length, device=queries.device).repeat(folded)
-            row = torch.cat([row, row[-1:].expand(queries.shape[1] - len(row))])[:, None]
-            column = torch.arange(keys, device=queries.device)
-            hidden = column > row
-            if window:
-                hidden |= column <= row - window
-            seen = torch.zeros(hidden.shape, dtype=queries.dtype, device=queries.device)
-            self.masks[key] = seen.masked_fill_(hidden, torch.finfo(queries.dtype).min)
+            row = torch.cat([row, row[-1:].expand(queries.shape[1] - len(row))])[:, None]  # with padding rows
+            seen = torch.zeros((len(row), keys), dtype=queries.dtype, device=queries.device)
+            # Finite, so that a fully masked block can't yield NaN.
+            self.masks[key] = seen.masked_fill_(_hidden(row, keys, window), torch.finfo(queries.dtype).min)
         return self.masks[key]
 
 
@@ -136,21 +135,26 @@ def attend(
     s_aux: Tensor | None = None,
     **_: object,
 ) -> tuple[Tensor, None]:
-    """Write K and V [1, kv_heads, N, size] to the slots and attend query [1, heads, N, size], each row over its own
-    sequence. Return [1, N, heads, value_size], as transformers expects.
+    """Write keys and values [1, kv_heads, N, size] to their slots and attend query [1, heads, N, size].
+
+    Each row sees only its own sequence. Return [1, N, heads, value_size], as transformers expects.
     """
     assert attention_mask is None, "transformers built a mask although none is registered"
     seam: Seam = module.codespec_seam  # type: ignore[assignment]
     context = seam.context
     assert context is not None
     layer: int = module.layer_idx  # type: ignore[assignment]
-    heads, kv_heads = query.shape[1], key.shape[1]
+    heads, kv_heads, cache = query.shape[1], key.shape[1], context.cache
     scale = scaling if scaling is not None else query.shape[3] ** -0.5
     scoring = Scoring(scale, sliding_window or 0, softcap, s_aux)
     if context.rows is not None:
-        return _on_device(context, layer, query, key, value, scoring), None
+        rows = context.rows
+        assert cache is not None
+        cache.scatter(layer, rows.slots, rows.positions, key[0].transpose(0, 1), value[0].transpose(0, 1))
+        out = slot_attention(query[0].transpose(0, 1), cache.keys[layer], cache.values[layer], rows, scoring)
+        return out[None], None
     groups = heads // kv_heads
-    if context.cache is None:
+    if cache is None:
         sizes = (groups, kv_heads, key.shape[3], value.shape[3])
         context.heads[layer] = Heads(*sizes, scale, scoring.window, softcap, s_aux is not None)
     else:
@@ -158,7 +162,10 @@ def attend(
     parts = []
     for span in context.spans:
         taken = slice(span.begin, span.end)
-        keys, values = (key[0, :, taken], value[0, :, taken]) if context.cache is None else context.read(layer, span)
+        keys, values = key[0, :, taken], value[0, :, taken]
+        if cache is not None:
+            end = span.length + (-span.length % KEY_BLOCK if context.exact else 0)
+            keys, values = cache.read(layer, span.slot, end)
         queries = query[0, :, taken].reshape(kv_heads, groups * span.rows, -1)
         attended = attend_span(context, span, queries, keys, values, scoring)
         parts.append(attended.reshape(heads, span.rows, -1).transpose(0, 1))
@@ -166,23 +173,10 @@ def attend(
     return out.contiguous()[None], None  # some layers call `view`
 
 
-def _on_device(
-    context: ForwardContext, layer: int, query: Tensor, key: Tensor, value: Tensor, scoring: Scoring
-) -> Tensor:
-    """Attend all rows in one call, with the slots and positions in `rows`, which stay on the device."""
-    rows, cache = context.rows, context.cache
-    assert rows is not None and cache is not None
-    cache.scatter(layer, rows.slots, rows.positions, key[0].transpose(0, 1), value[0].transpose(0, 1))
-    keys, values = cache.keys[layer], cache.values[layer]
-    return slot_attention(query[0].transpose(0, 1), keys, values, rows, scoring)[None]
-
-
 def attend_span(
     context: ForwardContext, span: Span, query: Tensor, keys: Tensor, values: Tensor, scoring: Scoring
 ) -> Tensor:
-    """Attend one span: query [kv_heads, folded * rows, size], head by head, over keys [kv_heads, L, size] ->
-    [kv_heads, folded * rows, value_size].
-    """
+    """Attend a span's folded query [kv_heads, R, size] over keys [kv_heads, L, size] -> [kv_heads, R, value_size]."""
     count, value_size, folded = query.shape[1], values.shape[2], query.shape[1] // span.rows
     tiles, each, missing = 1, count, 0
     if context.exact:
@@ -210,9 +204,7 @@ def attend_span(
 
 
 def _eager(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, rows: slice, scoring: Scoring) -> Tensor:
-    """Attend `rows` of query [kv_heads, R, size] in plain torch, for soft-capped scores (Gemma 2) and sinks (gpt-oss)
-    -> [kv_heads, rows, value_size]. Sinks [kv_heads, R] have one value per row.
-    """
+    """Attend `rows` of a query in plain torch, for soft caps or sinks [kv_heads, R] -> [kv_heads, rows, size]."""
     query, mask = query[:, rows], mask[rows]
     blocks = [slice(start, start + KEY_BLOCK) for start in range(0, keys.shape[1], KEY_BLOCK)]
     parts = [torch.matmul(query, keys[:, block].transpose(1, 2)) for block in blocks]  # fixes the order of the sums
@@ -225,6 +217,76 @@ def _eager(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, rows: slic
     for block in blocks[1:]:
         out += torch.matmul(weights[:, :, block], values[:, block])
     return out
+
+
+def _hidden(row: Tensor, keys: int, window: int) -> Tensor:
+    """Return the mask [rows, keys] of keys hidden from the rows at these positions [rows, 1]."""
+    column = torch.arange(keys, device=row.device)
+    hidden = column > row
+    return hidden | (column <= row - window) if window else hidden
+
+
+def slot_attention(query: Tensor, keys: Tensor, values: Tensor, rows: DeviceRows, scoring: Scoring) -> Tensor:
+    """Attend query [N, heads, size] of a device step over all slots' keys and values [slots + 1, kv_heads, C, size].
+
+    A row at position p sees the keys max(0, p - window + 1)…p of its slot, or 0…p without a window. Softmax and sums
+    are float32. The last slot is scratch; rows in no tile are padding and become zeros. Return [N, heads, value_size].
+    """
+    if query.device.type == "cuda":
+        from codespec.backends.torch.cuda.attention_kernels import attend_tiles  # Triton is on GPU machines only
+
+        return attend_tiles(query, keys, values, rows, scoring)
+    return reference_slot_attention(query, keys, values, rows, scoring)
+
+
+def reference_slot_attention(query: Tensor, keys: Tensor, values: Tensor, rows: DeviceRows, scoring: Scoring) -> Tensor:
+    """Compute `slot_attention` in torch, so that on a CPU a row's bits do not depend on its neighbours."""
+    out = query.new_zeros(query.shape[0], query.shape[1], values.shape[3])
+    for slot, first, begin, count in stretches(rows.tiles):
+        assert first + count <= min(rows.reach, keys.shape[2]), "a row lies beyond the step's reach"
+        end = begin + count
+        stop = first + count + -(first + count) % KEY_BLOCK
+        out[begin:end] = _stretch(query[begin:end], keys[slot, :, :stop], values[slot, :, :stop], first, scoring)
+    return out
+
+
+def stretches(tiles: Tensor) -> Iterator[tuple[int, int, int, int]]:
+    """Merge adjacent tiles [T, 4] of one sequence. Yield each run's slot, first position, first flat row and length."""
+    run: tuple[int, int, int, int] | None = None
+    for slot, first, begin, count in tiles.tolist():
+        if not count:
+            continue
+        if run is not None and (slot, first, begin) == (run[0], run[1] + run[3], run[2] + run[3]):
+            run = (*run[:3], run[3] + count)
+            continue
+        if run is not None:
+            yield run
+        run = (slot, first, begin, count)
+    if run is not None:
+        yield run
+
+
+def _stretch(query: Tensor, keys: Tensor, values: Tensor, first: int, scoring: Scoring) -> Tensor:
+    """Attend rows [T, heads, size] from position `first` on over keys [kv_heads, L, size] -> [T, heads, value_size]."""
+    count, heads, size = query.shape
+    kv_heads, length, value_size = values.shape
+    groups = heads // kv_heads
+    padded = count + -count % (REFERENCE_ROWS // gcd(groups, REFERENCE_ROWS))
+    folded = query.new_zeros(padded, kv_heads, groups, size, dtype=torch.float32)
+    folded[:count] = query.view(count, kv_heads, groups, size)
+    scores = torch.matmul(folded.permute(1, 2, 0, 3).reshape(kv_heads, -1, size), keys.float().transpose(1, 2))
+    scores = scoring.bounded(scores * scoring.scale).view(kv_heads, groups, padded, length)
+    row = torch.arange(first, first + padded, device=query.device).clamp(max=length - 1)[:, None]
+    scores = scores.masked_fill_(_hidden(row, length, scoring.window), -torch.inf)
+    if scoring.sinks is not None:
+        sink = scoring.sinks.float().view(kv_heads, groups, 1, 1).expand(-1, -1, padded, -1)
+        scores = torch.cat([sink, scores], dim=3)
+    weights = torch.softmax(scores, dim=3)[..., -length:].reshape(kv_heads, -1, length)
+    out = query.new_zeros(kv_heads, groups * padded, value_size, dtype=torch.float32)
+    for start in range(0, length, KEY_BLOCK):  # block by block, to fix the summation order
+        block = slice(start, start + KEY_BLOCK)
+        out += torch.matmul(weights[:, :, block], values[:, block].float())
+    return out.view(heads, padded, value_size)[:, :count].transpose(0, 1).to(query.dtype)
 
 
 def register() -> None:

@@ -1,8 +1,8 @@
 """Store the KV cache of one model in slots.
 
-A slot holds the keys and values of one sequence, indexed by position, so a rollback only sets a length: positions after
-it are overwritten before they are read. Buffers start as zeros, because a masked NaN would still poison a product. They
-are sized by the token budget, not by the model's maximum length. On a CPU the operating system zeroes pages on first
+A slot holds the keys and values of one sequence, indexed by position, so a rollback only sets a length: later positions
+are overwritten before they are read. Buffers are sized by the token budget, not by the model's maximum length, and
+start as zeros, because a masked NaN would still poison a product. On a CPU the operating system zeroes pages on first
 write, so unused positions cost neither memory nor time.
 """
 
@@ -16,12 +16,10 @@ import torch
 from torch import Tensor
 
 from codespec.backends.language_model import CAPACITY_UNIT, Rows
-from codespec.backends.torch.call_shape import KEY_BLOCK
-from codespec.backends.torch.recurrent_states import States, StateShape, states_bytes, zeros
+from codespec.backends.torch.recurrent_states import States, StateShape, zeros
 from codespec.backends.torch.rowwise import scatter
 from codespec.errors import ModelError
 
-assert CAPACITY_UNIT % KEY_BLOCK == 0
 LayerShape = tuple[int, int, int]  # kv heads, key size, value size
 NO_STATES: Mapping[int, StateShape] = {}
 
@@ -31,19 +29,17 @@ class Follower(Protocol):
 
     def cut(self, slot: int, length: int) -> None:
         """Invalidate the slot's positions from `length` on."""
-        ...
 
     def copy(self, source: int, target: int, length: int) -> None:
         """Replace the content of slot `target` by the first `length` positions of slot `source`."""
-        ...
 
 
 class KVCache:
     """Keys and values of `slots` sequences of up to `capacity` positions, for every layer.
 
-    Capacity is rounded up to whole key blocks. `scratch` adds a last slot for padding rows, which is written and never
-    read. `features` (layers, size) also stores the tapped layers' outputs at every position, for a head. `states` are
-    the state sizes of recurrent layers; their states are stored with the keys and values.
+    Capacity is rounded up to a multiple of CAPACITY_UNIT. `scratch` adds a last slot for padding rows, which is written
+    but never read. If `features` (layers, size) is given, the outputs of the tapped layers at every position are stored
+    too, for a head. `states` gives the sizes of the states of recurrent layers.
     """
 
     def __init__(
@@ -108,9 +104,8 @@ class KVCache:
 
     def fork(self, source: int, target: int, length: int) -> None:
         """Copy the first `length` positions of one slot to another, so that alternatives share a prefill."""
-        for layer in self.keys:
-            self.keys[layer][target, :, :length] = self.keys[layer][source, :, :length]
-            self.values[layer][target, :, :length] = self.values[layer][source, :, :length]
+        for part in (*self.keys.values(), *self.values.values()):
+            part[target, :, :length] = part[source, :, :length]
         if self.features is not None:
             self.features[target, :length] = self.features[source, :length]
         self.lengths[target] = length
@@ -120,9 +115,7 @@ class KVCache:
             follower.copy(source, target, length)
 
     def keep_features(self, batch: Sequence[Rows], features: Tensor) -> None:
-        """Write a forward's features [rows, layers, size] at the positions of its rows, and invalidate those positions
-        in all followers.
-        """
+        """Write a forward's features [rows, layers, size] at its rows' positions, which all followers invalidate."""
         assert self.features is not None
         begin = 0
         for rows in batch:
@@ -140,7 +133,8 @@ def cache_bytes(
     features: Sequence[int] = (),
     states: Mapping[int, StateShape] = NO_STATES,
 ) -> int:
-    """Return the size in bytes of a cache of these shapes, with `features` (layers, size) and recurrent states."""
+    """Return the size in bytes of a `KVCache` of these shapes, features and recurrent states."""
     per_position = sum(heads * (key_size + value_size) for heads, key_size, value_size in shapes.values())
     per_position += math.prod(features) if features else 0
-    return per_position * slots * capacity * dtype.itemsize + states_bytes(states, slots, dtype)
+    per_slot = per_position * capacity * dtype.itemsize + sum(shape.nbytes(dtype) for shape in states.values())
+    return slots * per_slot

@@ -2,10 +2,9 @@
 
 transformers stores the experts of a layer as two stacked parameters [experts, out, in] and multiplies by them in calls
 whose shape depends on how many rows chose an expert, so a row's bits depend on its neighbours. Linear layers are
-packed, quantized and called with one number of rows like every other matrix. The results of a row's experts are summed
-in the order in which its router ranked them.
-
-A router also multiplies by a bare parameter. It keeps its own code, in which only the product is replaced.
+packed, quantized and called with a fixed number of rows like every other matrix. The results of a row's experts are
+summed in the order in which the router ranked the experts. A router runs transformers' own code; only its product with
+a bare parameter is replaced.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ STACKED = ("is_transposed", "is_concatenated", "has_gate", "has_bias")  # set by
 
 
 class Experts(nn.Module):
-    """The experts of one layer, each two linear layers; `stacked` is transformers' module without its matrices."""
+    """The experts of one layer, two linear layers each. `stacked` is transformers' module without its matrices."""
 
     def __init__(self, stacked: nn.Module) -> None:
         super().__init__()
@@ -58,10 +57,10 @@ class Experts(nn.Module):
 
 
 class RouterProduct(SteadySigmoids):
-    """A context in which products with the router's weight are exact.
+    """A context in which products with the router's weight are batch-invariant.
 
-    Some routers convert their weight to float32 first, so a weight is recognized by its shape, and a layer is made for
-    each dtype that occurs.
+    Some routers convert their weight to float32 first, so the weight is recognized by its shape, and each dtype that
+    occurs gets its own layer.
     """
 
     def __init__(self, router: nn.Module, packed: bool) -> None:
@@ -78,7 +77,7 @@ class RouterProduct(SteadySigmoids):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Replace `linear` with the router's weight, and sigmoids; run everything else as it is."""
+        """Replace products with the router's weight, and sigmoids; run everything else unchanged."""
         if func is not functional.linear or args[1].shape != self._shape:
             return super().__torch_function__(func, types, args, kwargs)
         rows, weight, bias = (*args, None)[:3]
@@ -90,11 +89,16 @@ class RouterProduct(SteadySigmoids):
 
 def unstack_experts(model: nn.Module) -> int:
     """Replace every stack of experts with linear layers, which share its memory; return the number of stacks."""
-    return len(replace_modules(model, lambda layer: Experts(layer) if is_stacked(layer) else None))
+
+    def make(layer: nn.Module) -> nn.Module | None:  # transformers' classes of experts differ only in layout
+        stacked = all(hasattr(layer, name) for name in STACKED)
+        return Experts(layer) if stacked and isinstance(getattr(layer, "down_proj", None), Tensor) else None
+
+    return len(replace_modules(model, make))
 
 
 def tile_routers(model: nn.Module, packed: bool) -> None:
-    """Make the router of every layer with unstacked experts multiply exactly."""
+    """Make the router of every layer with unstacked experts batch-invariant."""
     for parent in list(model.modules()):
         experts = [child for child in parent.children() if isinstance(child, Experts)]
         for child in parent.children():
@@ -105,23 +109,18 @@ def tile_routers(model: nn.Module, packed: bool) -> None:
                 run_inside(product, child)
 
 
-def is_stacked(module: nn.Module) -> bool:
-    """Return whether this is one of transformers' experts classes, which differ in layout only."""
-    return all(hasattr(module, name) for name in STACKED) and isinstance(getattr(module, "down_proj", None), Tensor)
-
-
 def has_experts(model: nn.Module, stacked: bool = False) -> bool:
     """Return whether the model has experts; with `stacked`, whether transformers computes some of them."""
     return any(_has_stack(module) or (not stacked and isinstance(module, Experts)) for module in model.modules())
 
 
 def _has_stack(module: nn.Module) -> bool:
-    """Return whether a module has stacked matrices. Some older classes of experts lack the attributes in STACKED."""
+    """Return whether a module has stacked matrices. Some older classes of experts lack the STACKED attributes."""
     return not isinstance(module, nn.Conv1d) and any(weight.dim() == 3 for weight in module.parameters(recurse=False))
 
 
 def _unstack(stacked: nn.Module, name: str) -> nn.ModuleList:
-    """Remove a stack of matrices and return its linear layers, which share its memory."""
+    """Remove the stack `name` from a module and return linear layers that share the memory of its matrices."""
     matrices, biases = getattr(stacked, name), getattr(stacked, f"{name}_bias", None)
     delattr(stacked, name)
     if biases is not None:

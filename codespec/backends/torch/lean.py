@@ -1,17 +1,16 @@
-"""A Llama-shaped block with little Python overhead: the same weights, attention seam and cache, fused projections.
+"""Lean networks: Llama-shaped blocks with little Python overhead, and taps, which record the outputs of layers.
 
-transformers spends 0.2-0.3 ms of Python per layer and token, more than a small model's arithmetic. Here a layer is four
-products, two norms and one attention. Models of the listed architectures use it if their blocks have no other parts;
-all others run on transformers. `model_check` compares its results with transformers' own.
+transformers spends 0.2-0.3 ms of Python per layer and token, more than a small model's arithmetic. A lean block has the
+same weights and runs four products, two norms and one attention. A model of the listed architectures becomes lean if
+its blocks have no other parts; all other models run on transformers. `model_check` compares the results of both.
 
-Taps record the outputs of layers, here and in transformers' networks, for a head. Recorded outputs are copies: the
-logits are computed from the same numbers in the same order with or without them.
+A head reads the recorded outputs of lean and of transformers' networks. Taps do not change the logits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -23,7 +22,7 @@ from codespec.errors import ModelError
 
 
 class Taps:
-    """Captures the outputs of `layers`, in this order, in each forward: `width` values per row and layer."""
+    """The recorded outputs of `layers` in the last forward, `width` values per row and layer."""
 
     def __init__(self, layers: Sequence[int], width: int) -> None:
         self.layers = tuple(layers)
@@ -32,15 +31,12 @@ class Taps:
         self._kept: dict[int, Tensor] = {}
 
     def see(self, layer: int, rows: Tensor, fed: Tensor | None = None) -> None:
-        """Record a layer's output: rows [N, width], plus `fed` if its addition is still pending."""
+        """Record a layer's output: rows [N, width], plus the pending addend `fed`, if any."""
         if layer in self._wanted:
             self._kept[layer] = rows if fed is None else rows + fed
 
     def take(self, dtype: torch.dtype) -> Tensor | None:
-        """Return the last forward's outputs: [N, layers, width].
-
-        Return None if it ran only some of the layers, as the check of exact mode does.
-        """
+        """Return the last forward's outputs [N, layers, width], or None if the forward skipped a tapped layer."""
         kept, self._kept = self._kept, {}
         if len(kept) < len(self.layers):
             return None
@@ -48,12 +44,14 @@ class Taps:
 
 
 def attach_taps(network: Any, taps: Taps) -> None:
-    """Make a lean or transformers network report its layers' outputs to `taps`, replacing earlier taps.
-
-    Raises ModelError if its layers can't be found or there are too few of them.
-    """
-    blocks = getattr(network, "blocks", None)
-    layers = blocks if blocks is not None else _layers_of(network)
+    """Make a network report its layers' outputs to `taps` only. Raise ModelError if a tapped layer is missing."""
+    blocks = layers = getattr(network, "blocks", None)
+    if blocks is None:
+        decoder = network.get_decoder() if hasattr(network, "get_decoder") else network
+        layers = getattr(decoder, "layers", getattr(decoder, "h", None))
+    if not isinstance(layers, nn.ModuleList):
+        what = f"A head can't read the layers of {type(network).__name__}"
+        raise ModelError(what, "remove the setting `head`, or choose another target")
     if not 0 <= min(taps.layers) <= max(taps.layers) < len(layers):
         raise ModelError(
             f"The head reads layer {max(taps.layers)} and the target has {len(layers)} layers",
@@ -65,17 +63,6 @@ def attach_taps(network: Any, taps: Taps) -> None:
     for handle in getattr(network, "codespec_taps", ()):
         handle.remove()
     network.codespec_taps = [layers[index].register_forward_hook(_hook(taps, index)) for index in taps.layers]
-
-
-def _layers_of(network: Any) -> nn.ModuleList:
-    decoder = network.get_decoder() if hasattr(network, "get_decoder") else network
-    layers = getattr(decoder, "layers", getattr(decoder, "h", None))
-    if not isinstance(layers, nn.ModuleList):
-        raise ModelError(
-            f"A head can't read the layers of {type(network).__name__}",
-            "remove the setting `head`, or choose another target",
-        )
-    return layers
 
 
 def _hook(taps: Taps, layer: int) -> Any:
@@ -96,15 +83,8 @@ KNOWN = {  # a block with any other part is not supported
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
-    """Result of a forward, with transformers' attribute name: logits [1, kept rows, vocabulary]."""
-
-    logits: Tensor
-
-
 class LeanBlock(nn.Module):
-    """One decoder layer. `attention` is transformers' module with our function and the layer's settings."""
+    """One decoder layer. `attention` is transformers' module, which holds the layer's settings."""
 
     def __init__(self, layer: Any) -> None:
         super().__init__()
@@ -113,29 +93,23 @@ class LeanBlock(nn.Module):
         self.out = self.attention.o_proj
         self.gate_up = fuse(layer.mlp.gate_proj, layer.mlp.up_proj)
         self.down = layer.mlp.down_proj
-        self.before = LeanNorm.like(layer.input_layernorm)
-        self.after = LeanNorm.like(layer.post_attention_layernorm)
+        self.before = LeanNorm(layer.input_layernorm)
+        self.after = LeanNorm(layer.post_attention_layernorm)
         norms = (getattr(self.attention, name, None) for name in HEAD_NORMS)
-        self.head_norms = nn.ModuleList(LeanNorm.like(norm) for norm in norms if norm is not None)
+        self.head_norms = nn.ModuleList(LeanNorm(norm) for norm in norms if norm is not None)
         self.size = self.attention.head_dim
         self.kv_heads = self.attention.k_proj.out_features // self.size
         self.heads = self.attention.q_proj.out_features // self.size
         self.scaling, self.window = self.attention.scaling, attention_window(self.attention)
 
     def forward(self, rows: Tensor, fed: Tensor | None, cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor]:
-        """Run the layer on rows [N, hidden] and the pending addend `fed`; return both for the next layer.
-
-        The norm computes the sum, so that addition and norm are one operation. cosine and sine are [N, 1, size].
-        """
+        """Run the layer on rows [N, hidden] + `fed`, by angles [N, 1, size]. Return the next layer's rows and `fed`."""
         rows, normed = (rows, self.before(rows)) if fed is None else self.before.of_sum(rows, fed)
         rows, normed = self.after.of_sum(rows, self.out(self.attend(self.qkv(normed), cosine, sine)))
         return rows, self.down(silu_mul(self.gate_up(normed)))
 
     def attend(self, mixed: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-        """Return the attention [N, heads * size] of fused queries, keys and values [N, (heads + 2 kv_heads) * size].
-
-        cosine and sine are [N, 1, size].
-        """
+        """Return the attention [N, heads * size] of fused queries, keys and values [N, (heads + 2 kv_heads) * size]."""
         count, q, k = mixed.shape[0], self.heads, self.kv_heads
         mixed = mixed.view(count, q + 2 * k, self.size)
         rotated = mixed[:, : q + k]
@@ -161,12 +135,14 @@ class LeanNetwork(nn.Module):
             for name in PROJECTIONS:  # keep only the fused copies
                 delattr(layer.self_attn, name)
             delattr(layer, "mlp")
-        self.norm = LeanNorm.like(network.model.norm)
+        self.norm = LeanNorm(network.model.norm)
         self.head = network.lm_head
         self.taps: Taps | None = None
 
-    def forward(self, input_ids: Tensor, position_ids: Tensor, logits_to_keep: Tensor, use_cache: bool) -> Output:
-        """Map token ids and positions [1, N] to the logits of the kept rows."""
+    def forward(
+        self, input_ids: Tensor, position_ids: Tensor, logits_to_keep: Tensor, use_cache: bool
+    ) -> SimpleNamespace:
+        """Map token ids and positions [1, N] to `logits` [1, kept rows, vocabulary]."""
         rows: Tensor = self.embed(input_ids[0])
         fed: Tensor | None = None
         cosine, sine = self.angles.at(rows, position_ids)
@@ -177,14 +153,12 @@ class LeanNetwork(nn.Module):
             if self.taps is not None:
                 self.taps.see(number, rows, fed)
         assert fed is not None
-        return Output(self.head(self.norm.of_sum(rows[logits_to_keep], fed[logits_to_keep])[1])[None])
+        normed = self.norm.of_sum(rows[logits_to_keep], fed[logits_to_keep])[1]
+        return SimpleNamespace(logits=self.head(normed)[None])
 
 
 class Angles(nn.Module):
-    """The inputs of `rotate`, by position.
-
-    If positions are on the host, two table lookups replace ten small operations.
-    """
+    """Cosines and sines for `rotate`. For spans, two table lookups replace ten small operations."""
 
     def __init__(self, rotary: Any, seam: Seam) -> None:
         super().__init__()
@@ -205,16 +179,11 @@ class Angles(nn.Module):
 
 
 class LeanNorm(nn.Module):
-    """Root-mean-square norm (Zhang and Sennrich 2019), in the weight's dtype."""
+    """Root-mean-square norm (Zhang and Sennrich 2019) of a transformers norm, in the weight's dtype."""
 
-    def __init__(self, weight: Tensor, eps: float) -> None:
+    def __init__(self, norm: Any) -> None:
         super().__init__()
-        self.weight, self.eps = weight, eps
-
-    @classmethod
-    def like(cls, norm: Any) -> LeanNorm:
-        """Return a norm with the weight and eps of a transformers norm."""
-        return cls(norm.weight, norm.variance_epsilon)
+        self.weight, self.eps = norm.weight, norm.variance_epsilon
 
     def forward(self, rows: Tensor) -> Tensor:
         """Normalize over the last dimension."""
@@ -226,23 +195,21 @@ class LeanNorm(nn.Module):
 
 
 def make_lean(network: nn.Module, seam: Seam) -> LeanNetwork | None:
-    """Return the lean form of a model, which takes over its weights, or None if its blocks are of another kind."""
+    """Return the lean form of a model, which takes over its weights, or None if its blocks are not Llama-shaped."""
     whole: Any = network
     if type(network).__name__ not in ARCHITECTURES or whole.config.hidden_act not in ("silu", "swish"):
         return None
     layers, rotated = whole.model.layers, 2 * len(whole.model.rotary_emb.inv_freq)
-    if not layers or any(rotated != layer.self_attn.head_dim or not _is_known(layer) for layer in layers):
+    if not layers or any(rotated != layer.self_attn.head_dim for layer in layers):
+        return None
+    parts = [(layer.get_submodule(path), known) for layer in layers for path, known in KNOWN.items()]
+    if any(not {name for name, _ in part.named_children()} <= known for part, known in parts):
         return None
     return LeanNetwork(whole, seam)
 
 
-def _is_known(layer: nn.Module) -> bool:
-    parts = {path: layer.get_submodule(path) for path in KNOWN}
-    return all({name for name, _ in part.named_children()} <= KNOWN[path] for path, part in parts.items())
-
-
 def attention_window(attention: Any) -> int | None:
-    """Return a layer's window: Qwen's attention stores it, Mistral's reads the configuration, Llama's has none."""
+    """Return a layer's window or None. Qwen's attention stores the window; Mistral's reads the configuration."""
     holder = attention.config if type(attention).__name__ == "MistralAttention" else attention
     window: int | None = getattr(holder, "sliding_window", None)
     return window

@@ -1,27 +1,50 @@
-"""Linear layers for a CPU, with weights packed once for its matrix kernels.
+"""Three replacements of linear layers: for torch on a CPU, for the native kernels, and for a GPU in exact mode.
 
-In exact mode `TiledLinear` calls them with one number of rows. torch's plain bfloat16 product repacks the weight at
-every call; the packed op (which Inductor's freezing emits) does not, and was measured 1.5-1.8 x faster. If a processor
-has no packed product for a dtype, the plain one is called with as many rows, so that `exact` holds there too.
+Kernels choose their tiles and summation order by the number of rows, so a row's bits may depend on how many rows are
+computed with it. In exact mode `TiledLinear` therefore calls them with a fixed number of rows, and `InvariantLinear`
+fixes the summation order (`ProductPlan`). The native kernels are exact as they are (native/README.md).
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
+import numpy as np
 import torch
+from codespec_native.library import GROUP, Floats, Matrix, NativeError, Pool, find_path, path_name
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
-from codespec.backends.torch.call_shape import ROWS, computed_rows
+from codespec.backends.native.weights import F32, PATH
+from codespec.backends.torch.cuda.launch import ProductPlan, plan_of
+from codespec.errors import ModelError
 
+ROWS = 16  # rows per call of a product, and query rows per call of attention, in exact mode
+FEW_ROWS = 16  # up to this number of rows, every number has its own kernel in fast mode
 # With AMX a NaN in one row spreads to other rows unless the depth is a multiple of this (oneDNN issue 5717).
 DEPTH_UNIT = 32
 
 
+def computed_rows(count: int, exact: bool) -> int:
+    """Return the padded number of rows computed for `count` rows.
+
+    oneDNN compiles and caches a kernel per matrix and number of rows (0.2-0.6 MB, half a millisecond), so in fast mode
+    only eight numbers between consecutive powers of two are used above FEW_ROWS.
+    """
+    if exact:
+        return count + -count % ROWS
+    if count <= FEW_ROWS:
+        return count
+    step = 1 << (count - 1).bit_length() - 4
+    return -(-count // step) * step
+
+
 class TiledLinear(nn.Module):
-    """`nn.Linear`, in calls of ROWS rows if `exact`; [*, in] -> [*, out]. `packed` is the weight in the kernel's own
-    layout.
+    """`nn.Linear` in calls of ROWS rows if `exact`; [*, in] -> [*, out].
+
+    `packed` is the weight in the kernel's own layout. torch's plain bfloat16 product repacks the weight at every call;
+    the packed op, which Inductor's freezing emits, was measured 1.5-1.8 x faster.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, exact: bool, packed: bool = True) -> None:
@@ -43,8 +66,7 @@ class TiledLinear(nn.Module):
         """Return the product of every row with the weight."""
         flat = inputs.dim() == 2  # a needless view costs a tenth of a small product's time
         rows = inputs if flat else inputs.reshape(-1, self.in_features)
-        count = rows.shape[0]
-        tiled = self.exact and count > ROWS
+        tiled = self.exact and rows.shape[0] > ROWS
         out = torch.cat([self._call(part) for part in rows.split(ROWS)]) if tiled else self._call(rows)
         return out if flat else out.reshape(*inputs.shape[:-1], self.out_features)
 
@@ -67,15 +89,12 @@ class TiledLinear(nn.Module):
 
     @property
     def kind(self) -> tuple[int, int, bool, torch.dtype]:
-        """The properties that select its kernels, apart from rows."""
+        """The properties, apart from the number of rows, by which torch selects a kernel."""
         return self.out_features, self.in_features, self.bias is not None, self.dtype
 
 
 def can_pack(dtype: torch.dtype) -> str:
-    """Check on a small product that the packed op exists and is correct; return "" or the problem.
-
-    Batch invariance is tested on the model itself (`startup.batch_invariance`).
-    """
+    """Check on a small product that the packed op exists and is correct. Return "" or the problem."""
     if not torch.backends.mkldnn.is_available():
         return "this torch build has no oneDNN"
     generator = torch.Generator().manual_seed(0)
@@ -106,9 +125,148 @@ def tiled_linears(model: nn.Module) -> list[TiledLinear]:
     return [module for module in model.modules() if isinstance(module, TiledLinear)]
 
 
+SMALL = 1 << 18  # weights of a matrix up to which one thread computes a product sooner than several
+
+
+class Kernels:
+    """The instruction set and the threads that the native layers of one network share."""
+
+    def __init__(self) -> None:
+        self.path = find_path(os.environ.get(PATH, ""))
+        self._single = self._pool = Pool(1)
+        self._count = 1
+
+    @property
+    def pool(self) -> Pool:
+        """As many threads as torch uses now."""
+        if (count := torch.get_num_threads()) != self._count:
+            self._pool, self._count = Pool(count), count
+        return self._pool
+
+    def multiply(self, matrix: Matrix, rows: Floats) -> Floats:
+        """Return the product [rows, outputs] of rows [rows, inputs]."""
+        small = matrix.outputs * matrix.inputs <= SMALL
+        return matrix.multiply(rows, self._single if small else self.pool, self.path)
+
+
+class NativeLinear(nn.Module):
+    """`nn.Linear` with 8-bit weights in blocks of 32, rounded at load; [*, in] -> [*, out].
+
+    It serves models whose whole step the native kernels can't compute: mixtures of experts, recurrent layers, other
+    norms and gates.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, kernels: Kernels) -> None:
+        """Round and pack a weight [out, in], which is not needed afterwards. Raise NativeError if memory is short."""
+        super().__init__()
+        self.out_features, self.in_features = weight.shape
+        self.bias = None if bias is None else bias.detach().float()
+        self.weight = torch.empty(0)  # some layers read its dtype
+        self.missing = -self.in_features % GROUP
+        rows = pad(weight.detach().float(), (0, self.missing)).contiguous().numpy()
+        self._matrix = Matrix(kernels.pool, F32, len(rows), rows.shape[1], rows.view(np.uint8))
+        self._kernels = kernels
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the product of every row with the weight."""
+        rows = inputs.reshape(-1, self.in_features).float()
+        if self.missing:
+            rows = pad(rows, (0, self.missing))
+        out = torch.from_numpy(self._kernels.multiply(self._matrix, rows.numpy()))
+        if self.bias is not None:
+            out += self.bias
+        return out.to(inputs.dtype).reshape(*inputs.shape[:-1], self.out_features)
+
+
+def pack_linears(network: nn.Module) -> str:
+    """Replace every linear layer of a float network by a `NativeLinear` in place. Return the name of the kernels.
+
+    Raise ModelError if the compiled library is missing or memory is short.
+    """
+    try:
+        kernels = Kernels()
+        replace_linears(network, lambda layer: NativeLinear(*weight_and_bias(layer), kernels))
+    except NativeError as error:
+        fact = f"The native products can't be computed ({str(error).rstrip('.')})"
+        raise ModelError(fact, "use dtype bfloat16") from error
+    return f"native ({path_name(kernels.path)}), products alone"
+
+
+PROBE_ROWS = (1, 2, 5, 16, 17, 33, 64, 65, 130)
+PROBE_COLUMNS = 12_300  # wide enough that 65 rows use the largest tile
+
+
+class InvariantLinear(nn.Module):
+    """A batch-invariant `nn.Linear` with the same weight; [*, in] -> [*, out]."""
+
+    def __init__(self, weight: nn.Parameter, bias: nn.Parameter | None) -> None:
+        super().__init__()
+        self.out_features, self.in_features = weight.shape
+        self.weight = weight
+        self.bias = bias
+        self.plan = plan_of(self.out_features, self.in_features, weight.dtype)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the product of every row with the weight."""
+        rows = inputs.reshape(-1, self.in_features)
+        return multiply(rows, self.weight, self.bias, self.plan).view(*inputs.shape[:-1], self.out_features)
+
+
+def multiply(rows: Tensor, weight: Tensor, bias: Tensor | None, plan: ProductPlan) -> Tensor:
+    """Compute rows [M, in] · weight [out, in]ᵀ + bias [out] -> [M, out], split by split."""
+    if rows.device.type == "cuda":
+        from codespec.backends.torch.cuda import product_kernels  # Triton is on GPU machines only
+
+        return product_kernels.multiply(rows, weight, bias, plan)
+    return reference_product(rows, weight, bias, plan)
+
+
+def reference_product(rows: Tensor, weight: Tensor, bias: Tensor | None, plan: ProductPlan) -> Tensor:
+    """Compute `multiply` with torch in float32."""
+    total = rows.new_zeros(rows.shape[0], weight.shape[0], dtype=torch.float32)
+    span = plan.span(rows.shape[1])
+    for start in range(0, rows.shape[1], span):
+        part = slice(start, start + span)
+        total += rows[:, part].float() @ weight[:, part].float().T
+    if bias is not None:
+        total += bias.float()
+    return total.to(rows.dtype)
+
+
+def find_product_variance(device: torch.device, dtype: torch.dtype, columns: int = PROBE_COLUMNS) -> str:
+    """Test `multiply` on a device. Return "" if it is correct and batch-invariant, else the fault."""
+    generator = torch.Generator().manual_seed(0)
+    weight, rows = (torch.randn(n, 1000, generator=generator).to(device, dtype) for n in (columns, max(PROBE_ROWS)))
+    near = 1e-5 if dtype == torch.float32 else 1e-2
+    for splits in (1, 2):
+        plan = ProductPlan(splits, 32)
+        whole = multiply(rows, weight, None, plan)
+        wanted = reference_product(rows, weight, None, plan)
+        if (whole.float() - wanted.float()).abs().max() > near * wanted.float().abs().max():
+            return f"the row-invariant product is wrong on {device.type} ({dtype})"
+        if any(not torch.equal(multiply(rows[:count], weight, None, plan), whole[:count]) for count in PROBE_ROWS):
+            return f"the row-invariant product depends on the number of rows on {device.type} ({dtype})"
+    return ""
+
+
+def fix_linears(model: nn.Module) -> int:
+    """Make the model's linear layers batch-invariant, in place, and return their number. Tied weights stay tied."""
+
+    def make(layer: nn.Module) -> InvariantLinear:
+        weight, bias = weight_and_bias(layer)
+        if not isinstance(weight, nn.Parameter):  # a transposed view of GPT-2's Conv1D weight
+            weight = nn.Parameter(weight.detach().contiguous(), requires_grad=False)
+        assert bias is None or isinstance(bias, nn.Parameter)
+        return InvariantLinear(weight, bias)
+
+    return len(replace_linears(model, make))
+
+
 def replace_linears(model: nn.Module, make: Callable[[nn.Module], nn.Module]) -> list[nn.Module]:
     """Replace every linear layer with the result of `make`, keeping tied layers tied. Return the new layers."""
-    return replace_modules(model, lambda layer: make(layer) if _is_linear(layer) else None)
+    return replace_modules(
+        model, lambda layer: make(layer) if type(layer) is nn.Linear or _is_transposed(layer) else None
+    )
 
 
 def replace_modules(model: nn.Module, make: Callable[[nn.Module], nn.Module | None]) -> list[nn.Module]:
@@ -132,11 +290,7 @@ def weight_and_bias(layer: nn.Module) -> tuple[Tensor, Tensor | None]:
     return weight.t() if _is_transposed(layer) else weight, bias
 
 
-def _is_linear(layer: nn.Module) -> bool:
-    return type(layer) is nn.Linear or _is_transposed(layer)
-
-
 def _is_transposed(layer: nn.Module) -> bool:
-    """Return whether this is GPT-2's Conv1D, which stores [in, out]. Compares names: importing it takes seconds."""
+    """Return whether a layer is GPT-2's Conv1D, which stores [in, out]. Compare names: its import takes seconds."""
     kind = type(layer)
     return kind.__name__ == "Conv1D" and kind.__module__ == "transformers.pytorch_utils"

@@ -1,7 +1,7 @@
 """Merge a peft adapter into its model: `python -m codespec.backends.torch.merge_adapter BASE ADAPTER FOLDER SHA256`.
 
-The result is a folder in the Hugging Face layout; `store.conversions` calls this and manages the cache. Runs as
-a separate process, so that any failure of a broken adapter becomes one sentence on stderr, with exit code 2.
+The result is a folder in the Hugging Face layout. `store.conversions` runs this module as a separate process, so that
+any failure of a broken adapter becomes one sentence on stderr, with exit code 2.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ TOKENIZER = (
     *("tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json"),
 )
 PROBE = 16  # tokens
-TOLERANCE = 1e-3  # of the largest logit: merging rounds differently
+TOLERANCE = 1e-3  # relative to the largest logit: merging rounds differently
 
 
 def merge(base: Path, adapter: Path, folder: Path, sha256: str) -> None:
-    """Write the merged model into `folder`, which must exist, in float32. Raise ModelError if it can't be merged."""
+    """Write the merged model in float32 into an existing `folder`. Raise ModelError if the adapter can't be merged."""
     check_disk(folder, sum(file.stat().st_size for file in base.glob("*.safetensors")) * 2, "The merged model")
     loader, config = AutoModelForCausalLM, read_config(base)
     given: Any = {"config": config, "dtype": torch.float32, "trust_remote_code": False, "use_safetensors": True}
@@ -49,7 +49,8 @@ def merge(base: Path, adapter: Path, folder: Path, sha256: str) -> None:
         if tied:
             _tie_if_equal(merged)
         if not torch.allclose(_logits(merged), wanted, rtol=0, atol=TOLERANCE * float(wanted.abs().max())):
-            raise ModelError(f"The adapter {adapter} can't be merged without changing its effect", "use another one")
+            what = f"The adapter {adapter} can't be merged without changing its effect"
+            raise ModelError(what, "use another adapter")
     except (*FAILURES, SafetensorError) as error:
         raise ModelError(
             f"The adapter {adapter} does not fit its model ({one_line(error)})", "train or fetch it again"
@@ -75,9 +76,9 @@ def _logits(network: Any) -> torch.Tensor:
 
 
 def _untie(network: Any) -> bool:
-    """Give the output layer a copy of the embeddings if it shares them and one of both is adapted; return whether.
+    """Give the output layer its own copy of tied embeddings if either layer is adapted; return whether that was so.
 
-    An adapter of one of the two layers must not change the other, and merging adds to a weight in place.
+    Merging adds to a weight in place, and an adapter of one layer must not change the other.
     """
     outer = network.get_output_embeddings(), network.get_input_embeddings()
     head, embeddings = map(_own_layer, outer)
@@ -88,14 +89,14 @@ def _untie(network: Any) -> bool:
 
 
 def _own_layer(layer: Any) -> Any:
-    """Return the model's own layer inside peft's."""
+    """Return the model's original layer inside peft's wrappers."""
     while isinstance(layer, BaseTunerLayer | ModulesToSaveWrapper):
         layer = layer.original_module if isinstance(layer, ModulesToSaveWrapper) else layer.get_base_layer()
     return layer
 
 
 def _tie_if_equal(merged: Any) -> None:
-    """Share the output layer's weight with the embeddings again, unless the adapter has changed one of them alone."""
+    """Tie the output layer to the embeddings again, unless the adapter has changed only one of the two."""
     equal = torch.equal(merged.get_output_embeddings().weight, merged.get_input_embeddings().weight)
     merged.config.tie_word_embeddings = equal
     if equal:
@@ -111,7 +112,7 @@ def _settings(adapter: Path) -> LoraConfig:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Merge BASE ADAPTER FOLDER SHA256. Return the exit code: 0, or 2 after printing one sentence to stderr."""
+    """Run `merge` with BASE ADAPTER FOLDER SHA256. Return 0, or 2 after printing one sentence to stderr."""
     return convert_to_exit_code(merge, arguments)
 
 

@@ -1,8 +1,8 @@
 """A causal language model computed by torch: the backend for GPUs, and for what the native kernels do not compute.
 
-No other module calls a transformers forward. A step runs in one of two ways. On a CPU ("spans") the host computes
-attention span by span. On a device ("device") all rows are in tensors there, so that steps can be captured and replayed
-as graphs.
+No other module calls the forward of a served network. In a step over "spans", the default on a CPU, the host computes
+attention span by span. In a step on the "device" all rows are in tensors there, so that steps can be captured and
+replayed as graphs.
 """
 
 from __future__ import annotations
@@ -25,15 +25,14 @@ from codespec.backends.language_model import (
     Rows,
     kept_rows,
 )
-from codespec.backends.torch.attention import ForwardContext, Heads, Seam
+from codespec.backends.torch.attention import ForwardContext, Heads, Seam, Span
 from codespec.backends.torch.cache import KVCache, LayerShape, cache_bytes
-from codespec.backends.torch.call_shape import ROWS, Span
 from codespec.backends.torch.cuda.graphs import StepRunner
 from codespec.backends.torch.cuda.launch import DeviceRows, tile_positions
 from codespec.backends.torch.lean import Taps, attach_taps
-from codespec.backends.torch.linear import tiled_linears
+from codespec.backends.torch.linear import ROWS, tiled_linears
 from codespec.backends.torch.recurrent_states import States, StateShape, branching_points
-from codespec.backends.torch.rotary import RequestRotary, SlotFrequencies
+from codespec.backends.torch.rotary import RequestRotary
 from codespec.text.tokenizer import TextTokenizer
 
 Steps = Literal["spans", "device"]
@@ -61,16 +60,17 @@ class TorchModel(LanguageModel):
         self.network = network
         self.device: torch.device = device
         self.dtype = dtype
-        self.threads: int | None = None  # thread count with which `exact` was checked; None: any
+        self.threads: int | None = None  # number of threads with which `exact` was checked; None: any
         self.steps: Steps = steps or ("spans" if device.type == "cpu" else "device")
         self.on_device = self.steps == "device"
         self.shapes: dict[int, LayerShape] = {}
         self.states: dict[int, StateShape] = {}  # of recurrent layers
-        self.heads: frozenset[Heads] = frozenset()  # the kinds of attention in its layers
+        self.heads: frozenset[Heads] = frozenset()  # the distinct attention parameters of all layers
         self.cache: KVCache | None = None
         self._seam = seam
         self._rotary = rotary
-        self._frequencies = SlotFrequencies(rotary, 1, device) if rotary else None
+        if rotary is not None:
+            rotary.allocate(1, device)
         self._runner: StepRunner | None = None
         self.taps: Taps | None = None
         self._features: Tensor | None = None  # the last forward's; a graph replay writes to `_shared` instead
@@ -78,8 +78,8 @@ class TorchModel(LanguageModel):
 
     @property
     def facts(self) -> tuple[object, ...]:
-        """The threads, the device, the mode, sizes and number formats, and the kinds of products and attention."""
-        gpu = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else ""  # it may be replaced
+        """What determines the time and the bits of a step, from torch's version to the parameters of all layers."""
+        gpu = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else ""
         spec = replace(self.spec, name="", notes=())
         kinds = {layer.kind for layer in tiled_linears(self.network)}
         return (
@@ -90,7 +90,7 @@ class TorchModel(LanguageModel):
 
     @property
     def call_facts(self) -> tuple[object, ...]:
-        """The rows of a call, and the captured graphs."""
+        """The rows per call in exact mode, the bucket sizes, and whether graphs are captured."""
         return (ROWS if self.exact else 0, self.bucket_rows, self.captured)
 
     def use_threads(self, count: int) -> None:
@@ -110,9 +110,9 @@ class TorchModel(LanguageModel):
 
     @torch.inference_mode()
     def step(self, batch: Sequence[Rows]) -> Logits:
-        """Run all rows in one forward. The logits are on the host after spans, else on the device."""
+        """Run all rows in one forward. Return the logits in host memory after spans, else in device memory."""
         logits = self.forward(batch)
-        if self.steps == "device":
+        if self.on_device:
             device_logits: DeviceLogits = logits
             return device_logits
         return logits.numpy()
@@ -124,20 +124,19 @@ class TorchModel(LanguageModel):
             layer.exact = exact
 
     def tap(self, layers: Sequence[int]) -> None:
-        """Record the outputs of these layers in `features`, in addition to the layers tapped before.
+        """Tap these layers, in addition to the layers tapped before.
 
-        Call before `allocate`, because slots keep the features of their positions too. Raises ModelError if the
+        Call `tap` before `allocate`, because slots store the features of their positions. Raise ModelError if the
         network's layers can't be read.
         """
         known = self.taps.layers if self.taps is not None else ()
-        more = tuple(layer for layer in layers if layer not in known)
-        taps = Taps((*known, *more), self.spec.hidden_size)
+        taps = Taps((*known, *(layer for layer in layers if layer not in known)), self.spec.hidden_size)
         attach_taps(self.network, taps)
         self.taps = taps
 
     @property
     def groups(self) -> int:
-        """The most query heads that share a key head."""
+        """The largest number of query heads that share a key head."""
         return max((heads.groups for heads in self.heads), default=1)
 
     @property
@@ -147,30 +146,21 @@ class TorchModel(LanguageModel):
 
     @property
     def features(self) -> Tensor:
-        """Outputs of the tapped layers in the last forward: [rows, layers, hidden], in the model's dtype."""
+        """The outputs of the tapped layers in the last forward, [rows, layers, hidden], in the model's dtype."""
         assert self._features is not None, "no layer is tapped, or nothing was computed since"
         return self._features
 
     def allocate(self, slots: int, capacity: int, graph_rows: int = GRAPH_ROWS) -> None:
-        """Allocate `slots` cache slots of `capacity` positions and discard the previous cache.
+        """Allocate `slots` cache slots of at least `capacity` positions and discard the previous cache.
 
         On a device, steps of up to `graph_rows` rows are padded to buckets.
         """
         self._runner = self.cache = self._shared = None  # free the old cache before allocating
-        on_device = self.steps == "device"
-        self.cache = KVCache(
-            self.shapes,
-            slots,
-            capacity,
-            self.dtype,
-            self.device,
-            scratch=on_device,
-            features=self.feature_shape,
-            states=self.states,
-        )
+        kind = self.dtype, self.device, self.on_device, self.feature_shape, self.states
+        self.cache = KVCache(self.shapes, slots, capacity, *kind)
         if self._rotary is not None:
-            self._frequencies = SlotFrequencies(self._rotary, slots + 1, self.device)
-        if on_device:
+            self._rotary.allocate(slots + 1, self.device)
+        if self.on_device:
             if self.taps is not None:
                 self._shared = torch.zeros((graph_rows, *self.feature_shape), dtype=self.dtype, device=self.device)
             tile = tile_positions(self.groups)
@@ -178,10 +168,7 @@ class TorchModel(LanguageModel):
 
     @torch.inference_mode()
     def capture(self, progress: Progress = lambda done, of: None) -> str:
-        """Capture the graphs that steps replay on a GPU.
-
-        Return "", or a clause for a report: why capturing failed, and how steps run instead.
-        """
+        """Capture the graphs that steps replay on a GPU. Return "", or a clause that says why capturing failed."""
         return self._runner.capture(progress) if self._runner is not None else ""
 
     @property
@@ -191,26 +178,22 @@ class TorchModel(LanguageModel):
 
     @property
     def bucket_rows(self) -> tuple[int, ...]:
-        """The bucket sizes in rows: up to `graph_rows` on a device, empty for spans."""
+        """The sizes in rows to which steps on a device are padded, up to `graph_rows`; empty for spans."""
         return self._runner.buckets.rows if self._runner is not None else ()
 
     def rotary_key(self, length: int) -> int:
-        """Return a key for the rotation of a sequence that may grow to `length`; prefixes need equal keys."""
-        return 0 if self._rotary is None else self._rotary.frequencies(length).key
+        """Return a key for the rotation of a sequence that may grow to `length`. Only equal keys can share a prefix."""
+        return 0 if self._rotary is None else self._rotary.key(length)
 
     def admit(self, slot: int, length: int, cached: int = 0) -> None:
         """Begin a sequence in `slot` that may grow to `length`; its first `cached` positions are already cached."""
         assert self.cache is not None
         self.cache.rollback(slot, cached)
-        if self._rotary is not None and self._frequencies is not None:
-            self._frequencies.put(slot, self._rotary.frequencies(length))
+        if self._rotary is not None:
+            self._rotary.admit(slot, length)
 
     def keep_for_later(self, slot: int, ids: Sequence[int], exactly: int = 0) -> None:
-        """Keep the recurrent states from which later prompts can continue.
-
-        `ids` is the slot's prompt. Later prompts may share it up to one of its `branching_points`, or its first
-        `exactly` ids. Keys and values are kept in any case.
-        """
+        """Save the recurrent states at the `branching_points` of `ids`, the slot's prompt, and after `exactly` ids."""
         assert self.cache is not None
         if self.cache.states is not None:
             points = branching_points(ids, self.tokenizer.special_ids)
@@ -222,7 +205,7 @@ class TorchModel(LanguageModel):
         return self.cache.resumable(slot, length)
 
     def assume(self, slot: int, length: int) -> None:
-        """Pretend that a slot holds `length` positions, for timing."""
+        """Mark a slot as holding `length` positions without computing them, for timing."""
         assert self.cache is not None
         if self.cache.states is not None:
             self.cache.states.assume(slot, length)
@@ -232,8 +215,8 @@ class TorchModel(LanguageModel):
     def forward(self, batch: Sequence[Rows], cached: bool = True) -> Tensor:
         """Run all rows in one forward and set each slot's length to the end of its rows.
 
-        Return float32 logits [sum of keep, vocabulary], sequence by sequence.
-        With `cached=False` nothing is written to the cache: used to probe shapes.
+        Return float32 logits [sum of keep, vocabulary], sequence by sequence. With `cached=False` the forward only
+        probes shapes and does not use the cache.
         """
         if self.threads not in (None, torch.get_num_threads()):  # another engine in this process may have changed it
             torch.set_num_threads(self.threads)
@@ -242,7 +225,11 @@ class TorchModel(LanguageModel):
         logits = runner.run(batch) if runner is not None else self._run_spans(batch, cache)
         if cache is not None:
             if self._features is not None:
-                cache.keep_features(batch, self._take_features(sum(len(rows.ids) for rows in batch)))
+                count = sum(len(rows.ids) for rows in batch)
+                if self._shared is not None and count <= len(self._shared):
+                    self._features = self._shared
+                self._features = self._features[:count]  # without padding rows
+                cache.keep_features(batch, self._features)
             for rows in batch:
                 cache.lengths[rows.slot] = rows.end
         return logits
@@ -259,38 +246,41 @@ class TorchModel(LanguageModel):
 
     def _run_spans(self, batch: Sequence[Rows], cache: KVCache | None) -> Tensor:
         """Run a step over spans; return float32 logits [sum of keep, vocabulary]."""
-        context, ids, positions, kept = self._lay_out(batch, cache)
-        logits = self._call(context, ids, positions, kept)
+        spans, ids, positions = list[Span](), list[int](), list[int]()
+        for rows in batch:
+            spans.append(Span(rows.slot, rows.start, len(ids), len(ids) + len(rows.ids)))
+            ids.extend(rows.ids)
+            positions.extend(range(rows.start, rows.end))
+        context = ForwardContext(spans, cache, self.exact)
+        if self.states:
+            if cache is not None:
+                context.states = cache.states
+            else:
+                context.states = States(self.states, 1 + max(rows.slot for rows in batch), self.dtype, self.device)
+            assert context.states is not None
+            context.plans = context.states.plan(batch)
+        if self._rotary is not None:
+            context.slots = self._tensor([span.slot for span in spans for _ in range(span.rows)])
+        kept = list(kept_rows(batch)) or [0]
+        logits = self._call(context, self._tensor(ids), self._tensor(positions), self._tensor(kept))
         if context.states is not None:
             context.states.finish(context.plans)
         if not self.shapes:
             self.heads = frozenset(context.heads.values())
-            self.shapes = {
-                layer: (heads.kv_heads, heads.size, heads.value_size) for layer, heads in context.heads.items()
-            }
+            self.shapes = {layer: (h.kv_heads, h.size, h.value_size) for layer, h in context.heads.items()}
         return logits[: sum(rows.keep for rows in batch)].float()
 
     def _run_on_device(self, rows: DeviceRows, kept: Tensor) -> Tensor:
-        """Run a step on the device; return logits [kept, vocabulary]. Graphs record this."""
+        """Run a step on the device, eagerly or while a graph records it; return logits [kept, vocabulary]."""
         context = ForwardContext([], self.cache, self.exact, rows)
-        if self._frequencies is not None:
-            context.inverse_frequencies, context.rotary_scale = self._frequencies.of(rows.slots)
+        context.slots = rows.slots
         logits = self._call(context, rows.ids, rows.positions, kept)
         if self._features is not None and self._shared is not None and len(self._features) <= len(self._shared):
             self._shared[: len(self._features)].copy_(self._features)  # graphs share their memory, so copy out
         return logits
 
-    def _take_features(self, rows: int) -> Tensor:
-        """Return the features [rows, layers, hidden] of the last forward, without its padding rows."""
-        shared = self._shared
-        if shared is not None and rows <= len(shared):
-            self._features = shared
-        assert self._features is not None
-        self._features = self._features[:rows]
-        return self._features
-
     def _call(self, context: ForwardContext, ids: Tensor, positions: Tensor, kept: Tensor) -> Tensor:
-        """Return the network's logits [kept, vocabulary], in its own dtype, for flat ids and positions [N]."""
+        """Return the network's logits [kept, vocabulary], in the network's dtype, for flat ids and positions [N]."""
         self._seam.context = context
         try:
             logits: Tensor = self.network(
@@ -302,30 +292,6 @@ class TorchModel(LanguageModel):
         if self.taps is not None:
             self._features = self.taps.take(self.dtype)
         return logits
-
-    def _lay_out(self, batch: Sequence[Rows], cache: KVCache | None) -> tuple[ForwardContext, Tensor, Tensor, Tensor]:
-        ids: list[int] = []
-        positions: list[int] = []
-        spans: list[Span] = []
-        for rows in batch:
-            spans.append(Span(rows.slot, rows.start, len(ids), len(ids) + len(rows.ids)))
-            ids.extend(rows.ids)
-            positions.extend(range(rows.start, rows.end))
-        kept = list(kept_rows(batch))
-        context = ForwardContext(spans, cache, self.exact)
-        if self.states:
-            context.states = self._states_of(batch, cache)
-            context.plans = context.states.plan(batch)
-        if self._frequencies is not None:
-            slots = [span.slot for span in spans for _ in range(span.rows)]
-            context.inverse_frequencies, context.rotary_scale = self._frequencies.of(self._tensor(slots))
-        return context, self._tensor(ids), self._tensor(positions), self._tensor(kept or [0])
-
-    def _states_of(self, batch: Sequence[Rows], cache: KVCache | None) -> States:
-        if cache is not None:
-            assert cache.states is not None
-            return cache.states
-        return States(self.states, 1 + max(rows.slot for rows in batch), self.dtype, self.device)
 
     def _tensor(self, values: list[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.long, device=self.device)

@@ -1,13 +1,14 @@
-"""Check a folder and a loaded model before it serves: its results through codespec's seam must match its own.
+"""Check a folder and a loaded model before it serves: with codespec's attention, its results must not change.
 
 transformers initializes missing weights at the size that config.json claims, so `read_config` first counts, without
-allocating, what it would create. Before any part of the model is replaced, `reference_logits` computes the logits of
-its own eager attention on a short text. Afterwards, several sequences in one forward, continued from the cache, must
-give the same logits as each sequence alone. Other texts in the batch must not change a sequence's logits beyond float32
-rounding: a layer that mixes sequences (a recurrent state, a convolution) changes them more, in every dtype.
+allocating, what transformers would create. Before any part of the model is replaced, `reference_logits` computes the
+logits of a short text with the architecture's eager attention. Afterwards, several sequences in one forward, continued
+from the cache, must give the same logits as each sequence alone. Other texts in the batch must not change a sequence's
+logits beyond float32 rounding; a layer that mixes sequences (a recurrent state, a convolution) changes them more, in
+every dtype.
 
-A layer's own mask is compared with the window that the layer passes to its attention: some architectures put the window
-in the mask only, and a short text would not reveal a window of 4096.
+`check_windows` compares the window in a layer's mask with the window that the layer passes to its attention. Some
+architectures put the window into the mask only, and a short text would not reveal a window of 4096.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from codespec.files import read_json
 from codespec.store.model_folder import StoredTensor, check_claims, not_held, quantization_of, why_unsuitable
 
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.1, torch.float16: 0.05}
-ROUNDING = 1e-5  # of float32, relative to a row's largest logit; layers that mix sequences change 0.001 and more
+ROUNDING = 1e-5  # of float32, relative to a row's largest logit; a layer that mixes sequences changes 0.001 or more
 SAMPLE = 24
 LENGTHS = (5, 12, 9)
 FAILURES = (  # errors of transformers if it can't build or run a model; ImportError for quantized models
@@ -57,15 +58,14 @@ _RECURRENT = re.compile(
 
 
 def sample_ids(vocab_size: int) -> list[int]:
-    """Return a short sequence of distinct ids, skipping the first few, which are often control tokens."""
+    """Return a short sequence of ids that skips the first few ids, which are often control tokens."""
     return [(7 * i + 3) % max(8, min(vocab_size, 900)) for i in range(SAMPLE)]
 
 
 def check_seam(model: TorchModel, reference: Tensor | None) -> None:
-    """Raise ModelError unless the model computes the same logits with our attention.
+    """Raise ModelError unless the model computes the same logits with our attention, alone and in a batch.
 
-    It must match `reference`, if given, and three sequences in one forward, continued from the cache, must match each
-    sequence alone. Other neighbours must not change a sequence. Leaves the model without slots.
+    The logits of the whole sample must match `reference`, if given. The model is left without slots.
     """
     sample = sample_ids(model.spec.vocab_size)
     try:
@@ -82,14 +82,14 @@ def check_seam(model: TorchModel, reference: Tensor | None) -> None:
     compared = [("one sequence alone", ragged, alone)]
     if reference is not None:
         compared.insert(0, ("its own attention", whole, reference))
-    # Bits are compared by `startup.batch_invariance`, in exact mode. This check detects a wrong seam, in fast mode too.
+    # In exact mode `startup.batch_invariance` compares bits. This check detects wrong attention, in fast mode too.
     form = torch.bfloat16 if model.spec.dtype == "native" else model.dtype
     for name, got, wanted in compared:
         difference = gap(got, wanted.to(got.device), form)
         if not difference <= TOLERANCE[form]:
             why = why_unfit(model.network) or f"it differs from {name} by {difference:.2g}"
             raise ModelError(refusal(model.spec.architecture, why))
-    # Except in exact mode on a CPU, an expert may round differently if more or fewer rows choose it.
+    # Except in exact mode on a CPU, an expert may round differently when other rows choose it too.
     if not leak <= (TOLERANCE[form] if has_experts(model.network, stacked=model.exact) else ROUNDING):
         why = why_unfit(model.network) or f"other sequences change its results by {leak:.2g}"
         raise ModelError(refusal(model.spec.architecture, why))
@@ -97,16 +97,13 @@ def check_seam(model: TorchModel, reference: Tensor | None) -> None:
 
 
 def _ragged(model: TorchModel, texts: Sequence[Sequence[int]]) -> Tensor:
-    """Run each text's ids but the last three in one forward and those in another; return the logits [texts, ids]."""
+    """Run all texts in one forward and their last three ids in another. Return logits [texts, vocabulary]."""
     model.forward([Rows(slot, 0, ids[:-3]) for slot, ids in enumerate(texts)])
     return model.forward([Rows(slot, len(ids) - 3, ids[-3:]) for slot, ids in enumerate(texts)])
 
 
 def _leak(model: TorchModel, sample: Sequence[int], ragged: Tensor) -> float:
-    """Return how much a text's logits change if only the content of the other texts changes, relative to the largest.
-
-    All shapes stay the same, so that only a leak can change a bit.
-    """
+    """Return the largest relative change of a text's logits when only the content of the other texts changes."""
     most = 0.0
     for kept in range(len(LENGTHS)):
         texts = [sample[i : i + n] if i == kept else sample[::-1][i : i + n] for i, n in enumerate(LENGTHS)]
@@ -117,7 +114,7 @@ def _leak(model: TorchModel, sample: Sequence[int], ragged: Tensor) -> float:
 
 
 def why_unfit(network: nn.Module) -> str:
-    """Return the reason why a network's layers can't keep sequences apart, or "" if none is known."""
+    """Return the known reason why a network's layers can't keep sequences apart, or ""."""
     for module in network.modules():
         name = type(module).__name__
         if name.endswith("Indexer"):
@@ -130,15 +127,15 @@ def why_unfit(network: nn.Module) -> str:
 def gap(got: Tensor, wanted: Tensor, dtype: torch.dtype) -> float:
     """Return the relative difference of logits [rows, vocabulary], each row scaled by its largest value.
 
-    In float32 it is the worst row's difference. In reduced precision it is the median row's: a mixture of experts may
-    route a row to another expert, while a wrong seam changes nearly all rows.
+    In float32 the result is the worst row's difference. In reduced precision the median row decides: a mixture of
+    experts may route a row to another expert, while wrong attention changes nearly all rows.
     """
     errors = (got - wanted).abs().amax(1) / wanted.abs().amax(1).clamp(min=torch.finfo(torch.float32).tiny)
     return float(errors.max() if dtype == torch.float32 else errors.median())
 
 
 def one_line(error: BaseException) -> str:
-    """Return the first sentence of an exception's message, short enough for a part of one."""
+    """Return the first sentence of an exception's message, at most 200 characters, to be quoted in another sentence."""
     return (" ".join(str(error).split()).partition(". ")[0] or type(error).__name__)[:200].rstrip(" .:")
 
 
@@ -153,17 +150,17 @@ def refusal(architecture: str, why: str) -> str:
 PROBE = "codespec-window-probe"
 OWN = "eager"  # the attention that each architecture has itself
 PACKED = 8  # four-bit values in a 32-bit integer
-SLACK, SPARE = 2, 1 << 24  # allowance beyond its weights: a factor, and values for tables
+SLACK, SPARE = 2, 1 << 24  # how far a model may exceed its weights: a factor, and a number of values for tables
 _JSON = ("config.json", "generation_config.json", "model.safetensors.index.json")
 
 
 def read_config(folder: Path) -> Any:
-    """Return transformers' configuration of a folder, which dequantizes quantized weights while it loads them.
+    """Return transformers' configuration of a folder, set to dequantize quantized weights while they are loaded.
 
-    Raise ModelError if it can't be read or claims more than the weights hold.
+    Raise ModelError if the configuration can't be read or claims more than the weights hold.
     """
     for name in _JSON:
-        read_json(folder / name)  # transformers reads them without a size limit
+        read_json(folder / name)  # checks the size; transformers reads these files without a limit
     tensors = check_claims(folder)
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
@@ -182,7 +179,7 @@ def read_config(folder: Path) -> Any:
 
 
 def _demand_scales(folder: Path, tensors: Sequence[StoredTensor]) -> None:
-    """Raise ModelError if a weight in 8 bits has no scales: transformers would take its codes for its values."""
+    """Raise ModelError if an 8-bit weight has no scales: transformers would take its codes for its values."""
     names = {tensor.name for tensor in tensors}
     for tensor in tensors:
         layer = tensor.name.removesuffix(".weight")
@@ -208,13 +205,13 @@ def _demand_weights(folder: Path, config: Any, tensors: Sequence[StoredTensor]) 
 
 
 class WindowProbe:
-    """An attention function that computes nothing and records the windows of each layer's mask and attention."""
+    """A mask and an attention function that compute nothing and record the windows that each layer uses."""
 
     def __init__(self) -> None:
-        self.seen: list[tuple[int, int, int]] = []  # layer, its mask's window, its attention's window; 0: none
+        self.seen: list[tuple[int, int, int]] = []  # layer, window of its mask, window of its attention; 0: none
 
     def mask(self, *, q_length: int, kv_length: int, local_size: int | None = None, **_: object) -> Tensor:
-        """Replace transformers' mask function and fill the mask with its window, which survives a slice of it."""
+        """Return a mask filled with its window, which is still readable after a layer slices the mask."""
         return torch.full((1, 1, q_length, kv_length), float(local_size or 0))
 
     def attend(
@@ -253,7 +250,7 @@ def reference_logits(network: Any) -> Tensor:
 
 @torch.inference_mode()
 def _run(network: Any, attention: str, ids: list[int]) -> Tensor:
-    """Return float32 logits [ids, vocabulary] with another attention, then restore ours."""
+    """Return float32 logits [ids, vocabulary] with the named attention function, then restore ours."""
     device = network.get_input_embeddings().weight.device
     with quiet():
         try:
@@ -261,12 +258,10 @@ def _run(network: Any, attention: str, ids: list[int]) -> Tensor:
             logits: Tensor = network(input_ids=torch.tensor([ids], device=device), use_cache=False).logits[0]
         except FAILURES as error:
             if attention != OWN:
-                _run(network, OWN, ids)  # raises if not the attention is at fault, but the configuration
+                _run(network, OWN, ids)  # raises if the configuration is at fault, not the attention
                 raise ModelError(refusal(type(network).__name__, one_line(error))) from error
-            raise ModelError(
-                f"{type(network).__name__} can't run as its configuration says ({one_line(error)})",
-                "check config.json or choose another model",
-            ) from error
+            what = f"{type(network).__name__} can't run with the values of its configuration ({one_line(error)})"
+            raise ModelError(what, "check config.json or choose another model") from error
         finally:
             network.set_attn_implementation(NAME)
     return logits.float()
@@ -274,7 +269,7 @@ def _run(network: Any, attention: str, ids: list[int]) -> Tensor:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence transformers' warnings; real problems raise."""
+    """Silence transformers' warnings inside the context; errors still raise."""
     level = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()
     try:

@@ -1,13 +1,13 @@
-"""Recurrent layers of known kinds: gather rows and states, compute row by row, and keep what a rollback needs.
+"""Recurrent layers of known kinds, computed row by row, with the states and rows that a rollback needs.
 
 Each row is one step of the recurrence: a few small operations whose shapes do not depend on the batch, so a row's bits
 never depend on other rows. Everything that is not recurrent (the convolution, gates, norms) is computed for all rows at
 once, element by element or within a row.
 
 Gated delta nets (Yang et al. 2024, "Gated Delta Networks"), as in Qwen3-Next, Qwen3.5 and OLMo-Hybrid: a head's state
-S [key size, value size] decays, then the value that it returns for the key is replaced by a new one: S ← e^g·S;
+S [key size, value size] decays, then the value stored for the key is replaced by a new one: S ← e^g·S;
 S ← S + k ⊗ β·(v − kᵀS); the output is qᵀS. transformers computes prompts in chunks of 64 rows, and the rounding depends
-on where the chunks begin. One row at a time costs about the same on a CPU (lab/LOG.md).
+on where the chunks begin. Computing one row at a time costs about the same on a CPU (lab/LOG.md).
 
 Gated short convolutions, as in LFM2: out = C · conv(B · x). Their only state is the last few rows.
 """
@@ -30,7 +30,7 @@ Step = Callable[[Tensor, Tensor, Tensor | None], None]  # reads a state, writes 
 
 
 class RecurrentLayer(nn.Module):
-    """A layer that replaces transformers' own, with its weights. Subclasses define the recurrence."""
+    """The replacement of a recurrent layer of transformers, with its weights. Subclasses define the steps."""
 
     layer_idx: int
     shape: StateShape
@@ -50,26 +50,23 @@ class RecurrentLayer(nn.Module):
 
     @classmethod
     def fits(cls, mixer: nn.Module) -> bool:
-        """Return whether this class computes the layer."""
+        """Return whether this class can replace the layer."""
         raise NotImplementedError
 
     def project(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the recurrence's inputs [N, channels + more] and the output gate, for rows [N, hidden]."""
+        """Return the inputs [N, channels + more] of the steps and the output gate, for rows [N, hidden]."""
         raise NotImplementedError
 
     def prepare(self, mixed: Tensor, more: Tensor) -> list[Step]:
-        """Return a step for each row.
-
-        `mixed` [N, channels] holds the convolved and activated inputs, `more` [N, …] the others.
-        """
+        """Return a step for each row of the convolved and activated inputs [N, channels] and of `more` [N, …]."""
         raise NotImplementedError
 
     def finish(self, out: Tensor, gate: Tensor, dtype: torch.dtype) -> Tensor:
-        """Return the layer's output [N, hidden] from the recurrence's [N, *outputs]."""
+        """Return the layer's output [N, hidden], given the outputs [N, *outputs] of the steps."""
         raise NotImplementedError
 
     def forward(self, hidden_states: Tensor, *_: object, **__: object) -> Tensor:
-        """Compute all rows [1, N, hidden] of a forward, each after the rows of its own sequence."""
+        """Compute all rows [1, N, hidden] of a forward, each sequence in order."""
         context = self.codespec_seam.context
         assert context is not None and context.states is not None
         store = context.states.layers[self.layer_idx]
@@ -78,7 +75,11 @@ class RecurrentLayer(nn.Module):
         parts: list[Tensor] = []
         for plan, begin in zip(context.plans, begins, strict=True):
             parts.append(torch.cat([store.rows[plan.slot, plan.recorded], rows[begin : begin + plan.rows]]))
-        steps = self._steps(parts)
+        inputs = (parts[0] if len(parts) == 1 else torch.cat(parts)).float()
+        mixed = convolve(inputs[:, : self.channels], self.kernel, self.conv_bias)
+        mixed = steady(functional.silu, mixed) if self.activated else mixed
+        # A part begins with rows that only the convolution reads. Steps that mix rows of two parts are never taken.
+        steps = self.prepare(mixed, inputs[self.history :, self.channels :])
         out = rows.new_empty((len(rows), *self.outputs), dtype=torch.float32)
         at = 0
         for plan, begin, part in zip(context.plans, begins, parts, strict=True):
@@ -86,18 +87,8 @@ class RecurrentLayer(nn.Module):
             at += len(part)
         return self.finish(out, gate, hidden_states.dtype)[None]
 
-    def _steps(self, parts: Sequence[Tensor]) -> list[Step]:
-        """Return a step for each row of the parts, which begin with rows that only the convolution reads.
-
-        Steps of rows that overlap two parts are never taken.
-        """
-        rows = (parts[0] if len(parts) == 1 else torch.cat(list(parts))).float()
-        mixed = convolve(rows[:, : self.channels], self.kernel, self.conv_bias)
-        mixed = steady(functional.silu, mixed) if self.activated else mixed
-        return self.prepare(mixed, rows[self.history :, self.channels :])
-
     def _run(self, store: LayerStates, plan: Plan, part: Tensor, steps: Sequence[Step], out: Tensor) -> None:
-        """Run the steps of one sequence, and keep the states and rows that later forwards need."""
+        """Run the steps of one sequence, and store the states and rows that later forwards need."""
         states, slot = store.states[plan.slot], plan.slot
         if plan.first in plan.copies:
             self._keep(store, plan, part, plan.first, plan.runs[0].source)
@@ -124,12 +115,6 @@ def convolve(rows: Tensor, kernel: Tensor, bias: Tensor | None) -> Tensor:
     for offset in range(1, len(kernel)):
         out.add_(rows[offset : offset + count] * kernel[offset])
     return out if bias is None else out.add_(bias)
-
-
-def inverse_rms(rows: Tensor, eps: float) -> Tensor:
-    """Return the inverse root of the mean square [*, 1] of float32 rows [*, size], row by row."""
-    squares: Tensor = torch.linalg.vecdot(rows, rows)
-    return squares.mul_(1 / rows.shape[-1]).add_(eps).rsqrt_()[..., None]
 
 
 def names_of(module: nn.Module) -> set[str]:
@@ -186,7 +171,7 @@ class GatedDeltaNet(RecurrentLayer):
         return names_of(mixer) in (COMMON | FUSED, COMMON | SINGLE, COMMON | SEPARATE)
 
     def project(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """Return queries, keys, values, β's and g's inputs side by side, and the output gate [N, heads, value size]."""
+        """Return queries, keys, values and the inputs of β and g side by side, and the gate [N, heads, value size]."""
         if not self.fused:
             rows = [layer(hidden) for layer in self.inputs]
             return torch.cat(rows, dim=1), self.gate(hidden).view(-1, self.heads, self.value_size)
@@ -199,7 +184,7 @@ class GatedDeltaNet(RecurrentLayer):
         return torch.cat(rows, dim=1), gate.view(count, self.heads, self.value_size)
 
     def prepare(self, mixed: Tensor, more: Tensor) -> list[Step]:
-        """Return each row's step. Queries and keys are normalized and repeated for the heads that share them."""
+        """Return a step for each row. Queries and keys are normalized and repeated for the heads that share them."""
         count, size = len(mixed), self.key_heads * self.key_size
         query, key = (self._normed(mixed[:, at : at + size]) for at in (0, size))
         query = query * self.key_size**-0.5
@@ -214,7 +199,9 @@ class GatedDeltaNet(RecurrentLayer):
     def finish(self, out: Tensor, gate: Tensor, dtype: torch.dtype) -> Tensor:
         """Normalize each head, apply the gate, and project."""
         rows = out[:, :, 0]
-        normed = (rows * inverse_rms(rows, self.norm.variance_epsilon)).to(dtype)
+        squares: Tensor = torch.linalg.vecdot(rows, rows)
+        inverse_rms = squares.mul_(1 / rows.shape[-1]).add_(self.norm.variance_epsilon).rsqrt_()
+        normed = (rows * inverse_rms[..., None]).to(dtype)
         gated = self.norm.weight * normed * steady(functional.silu, gate.float().contiguous())
         projected: Tensor = self.out_proj(gated.to(dtype).flatten(1))
         return projected
@@ -238,7 +225,7 @@ def step(
     target: Tensor,
     out: Tensor | None,
 ) -> None:
-    """Compute one row: state [heads, key size, value size] `source` into `target`, and its output [heads, 1, value]."""
+    """Compute the state [heads, key size, value size] after a row from `source` into `target`, and the row's output."""
     torch.mul(source, decay, out=target)
     missed = torch.bmm(key, target).neg_().add_(value).mul_(beta)
     target.baddbmm_(column, missed)
@@ -262,7 +249,7 @@ class ShortConvolution(RecurrentLayer):
 
     @classmethod
     def fits(cls, mixer: nn.Module) -> bool:
-        """Return whether the layer is one of LFM2's."""
+        """Return whether the layer has exactly the parts of LFM2's short convolution."""
         return names_of(mixer) == PARTS and isinstance(mixer.conv, nn.Conv1d)
 
     def project(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
@@ -271,7 +258,7 @@ class ShortConvolution(RecurrentLayer):
         return first * inputs, gate
 
     def prepare(self, mixed: Tensor, more: Tensor) -> list[Step]:
-        """Return steps that output the convolved rows."""
+        """Return steps that only output the convolved rows."""
         return [partial(keep_row, row) for row in mixed.unbind(0)]
 
     def finish(self, out: Tensor, gate: Tensor, dtype: torch.dtype) -> Tensor:
@@ -281,6 +268,6 @@ class ShortConvolution(RecurrentLayer):
 
 
 def keep_row(row: Tensor, source: Tensor, target: Tensor, out: Tensor | None) -> None:
-    """Set the row's output; there is no state."""
+    """Output the row; a convolution has no state beyond the stored rows."""
     if out is not None:
         out.copy_(row)

@@ -1,14 +1,14 @@
 """Store the states of recurrent layers for each slot of a cache, so that a slot can be rolled back.
 
-A recurrent state can't be cut like keys and values: it holds its whole text in one matrix. Each slot therefore has a
-**base** state, the state at its **tip** (its last row), and a record of the rows between them, from which any state
-between the two can be recomputed. A rollback only sets a length; the next forward moves the base to it, by exchanging
+A recurrent state can't be cut like keys and values, because one matrix holds the whole text. Each slot therefore has a
+**base** state, a **tip** state after the last row, and a record of the rows between them, from which any state between
+the two can be recomputed. A rollback only sets a length. The next forward moves the base to that length: by exchanging
 the two states if no row was rejected, else by repeating the accepted rows. The base never lies more than `WINDOW` rows
 behind the tip, so the work of a round is bounded.
 
 A later prompt may share a prefix with a slot's text. The state at the end of that prefix is usually lost, so copies are
-kept at a few positions: before the parts of a prompt that change with the next keystroke (`branching_points`), and
-once after the written text. `resumable` returns the last position with a state.
+saved at a few positions: before the parts of a prompt that change with the next keystroke (`branching_points`), and
+once in the written text. `resumable` returns the last position with a state.
 
 All layers of a slot are at the same positions, so a forward is planned once (`States.plan`) for all layers.
 """
@@ -25,25 +25,25 @@ from torch import Tensor
 
 from codespec.backends.language_model import Rows
 
-WINDOW = 80  # rows between base and tip: more than the longest draft of the default settings
-ANCHORS = 4  # states kept at positions of the prompt
-RECENT = ANCHORS  # index of the state kept after written text
-FIRST_KEPT = 2  # index of the first kept state; 0 and 1 are base and tip
-GRID = 32  # positions at which states are kept for later prompts: multiples of this
-SLACK = 4  # last tokens of a part of a prompt, which may be split differently after the next keystroke
-PARTS = 2  # parts of a prompt with kept states, in addition to its end
+WINDOW = 80  # most rows between base and tip; more than the longest draft with the default settings
+ANCHORS = 4  # states saved at positions of the prompt
+RECENT = ANCHORS  # index of the saved state in the written text
+FIRST_KEPT = 2  # index of the first saved state; 0 and 1 are base and tip
+GRID = 32  # states are saved for later prompts at multiples of this position
+SLACK = 4  # tokens at the end of a part of a prompt that may be split differently after the next keystroke
+PARTS = 2  # parts of a prompt with saved states, in addition to its end
 
 
 @dataclass(frozen=True, slots=True)
 class StateShape:
-    """Sizes of one layer: its float32 state, the earlier rows that its convolution reads, and the values of a row."""
+    """Sizes of a layer: its float32 state, the earlier rows that its convolution reads, and the width of a row."""
 
     state: tuple[int, ...]
     history: int
     width: int
 
     def nbytes(self, dtype: torch.dtype) -> int:
-        """Return the bytes of one slot."""
+        """Return the size of one slot in bytes."""
         rows = (self.history + WINDOW + (ANCHORS + 1) * self.history) * self.width * dtype.itemsize
         return rows + (FIRST_KEPT + ANCHORS + 1) * math.prod(self.state) * torch.float32.itemsize
 
@@ -52,9 +52,9 @@ class StateShape:
 class LayerStates:
     """Buffers of one layer.
 
-    states  [slots, 2 + kept, …]: base and tip, in changing order, and the kept ones
+    states  [slots, 2 + saved, …]: base and tip, in changing order, then the saved states
     rows    [slots, history + WINDOW, width]: the rows before and after the base
-    before  [slots, kept, history, width]: the rows before each kept state
+    before  [slots, saved, history, width]: the rows before each saved state
     """
 
     states: Tensor
@@ -66,8 +66,8 @@ class LayerStates:
 class Place:
     """Positions of a slot's states. `base_at` is the index of the base, 0 or 1; the tip has the other index.
 
-    Rows from `base` to `end` are recorded. Rows before `settled` are certain. `tip` is the position of the tip state,
-    or None. `blank` means that the base has not been zeroed yet.
+    Rows from `base` to `end` are recorded, and rows before `settled` can no longer be rejected. `tip` is the position
+    of the tip state, or None. `blank` means that the base has not been zeroed yet.
     """
 
     base: int = 0
@@ -94,10 +94,11 @@ class Run:
 class Plan:
     """The work of every layer for one sequence in a forward.
 
-    `first` is the position of the first row to compute; rows before `start` are recorded ones. `recorded` is the slice
-    of the recorded rows to read, which begins with the history of `first`. Afterwards the last `kept_rows` rows,
-    counting recorded and new ones, are written to the record from index `write_at` on. `copies` maps positions at which
-    the state is kept to its index.
+    first      the position of the first row to compute; rows before `start` come from the record
+    recorded   the slice of the record to read, which begins with the history of `first`
+    write_at   the index in the record at which the last `kept_rows` rows, recorded and new, are written afterwards
+    copies     the index of the saved state, by the position at which it is saved
+    after      the slot's positions after the forward
     """
 
     slot: int
@@ -113,7 +114,7 @@ class Plan:
 
 
 class States:
-    """States of all recurrent layers of a model, for `slots` slots."""
+    """The states of all recurrent layers of a model in `slots` slots."""
 
     def __init__(self, shapes: Mapping[int, StateShape], slots: int, dtype: torch.dtype, device: torch.device) -> None:
         self.history = max(shape.history for shape in shapes.values())
@@ -129,7 +130,7 @@ class States:
             )
 
     def resumable(self, slot: int, length: int) -> int:
-        """Return the largest number of positions, at most `length`, after which the slot's text can continue."""
+        """Return the largest number of positions, at most `length`, from which the slot can continue."""
         place = self.places[slot]
         if place.base <= length <= place.end:
             return length
@@ -137,7 +138,7 @@ class States:
         return max((position for position in known if position <= length), default=0)
 
     def cut(self, slot: int, length: int) -> None:
-        """Invalidate the positions from `length` on, which `resumable` must have returned; earlier ones are certain."""
+        """Keep the first `length` positions, which `resumable` must have returned and no later round can reject."""
         place = self.places[slot]
         place.kept = {index: position for index, position in place.kept.items() if position <= length}
         if place.base <= length <= place.end:
@@ -151,15 +152,15 @@ class States:
             place.tip, place.blank = None, True
 
     def assume(self, slot: int, length: int) -> None:
-        """Pretend that the slot holds `length` positions, for timing."""
+        """Mark a slot as holding `length` positions without computing them, for timing."""
         self.places[slot] = Place(length, length, length)
 
     def want(self, slot: int, positions: Collection[int]) -> None:
-        """Keep the states at the last ANCHORS of these positions when they are computed."""
+        """Save the states at the last ANCHORS of these positions when they are computed."""
         self.places[slot].wanted = tuple(sorted(set(positions)))[-ANCHORS:]
 
     def copy(self, source: int, target: int, length: int) -> None:
-        """Replace slot `target` by the first `length` positions of slot `source`, which must be resumable there."""
+        """Copy the first `length` positions of slot `source`, which `resumable` must have returned, to `target`."""
         place = self.places[source]
         within = place.base <= length <= place.end and not place.blank
         at = place.base_at if within else FIRST_KEPT + _index_of(place, length) if length else None
@@ -179,11 +180,11 @@ class States:
         self.places[target] = Place(base, length, length, blank=False, kept=kept)
 
     def plan(self, batch: Sequence[Rows]) -> list[Plan]:
-        """Plan a forward. Until `finish` its slots hold nothing, so an interrupted forward leaves no wrong state."""
+        """Plan a forward. Its slots count as empty until `finish`, so an interrupted forward leaves no wrong state."""
         return [self._plan(rows.slot, rows.start, len(rows.ids)) for rows in batch]
 
     def finish(self, plans: Sequence[Plan]) -> None:
-        """Record that every layer has computed its rows."""
+        """Make the positions after these plans valid. Call `finish` after all layers have run."""
         for plan in plans:
             self.places[plan.slot] = plan.after
 
@@ -213,19 +214,6 @@ class States:
             runs.append(Run(start, start + count, tip_at, tip_at))
         after.tip = after.end = start + count
         after.settled = after.base
-        return self._make_plan(slot, start, count, place, after, runs)
-
-    def _begin(self, slot: int, start: int) -> tuple[Place, Place]:
-        """Return a slot's place before a forward from `start` on, and a copy to change."""
-        if not self.places[slot].base <= start <= self.places[slot].end:
-            self.cut(slot, start)  # the text starts over without a rollback
-        place = self.places[slot]
-        if place.blank:
-            self._clear(slot)
-        self.places[slot] = Place()
-        return place, replace(place, kept=dict(place.kept), blank=False)
-
-    def _make_plan(self, slot: int, start: int, count: int, place: Place, after: Place, runs: Sequence[Run]) -> Plan:
         first, moved = runs[0].first, after.base - place.base
         return Plan(
             slot=slot,
@@ -240,14 +228,20 @@ class States:
             after=after,
         )
 
-    def _clear(self, slot: int) -> None:
-        """Set the base to the state before any text."""
-        for layer in self.layers.values():
-            layer.states[slot, self.places[slot].base_at].zero_()
-            layer.rows[slot, : self.history].zero_()
+    def _begin(self, slot: int, start: int) -> tuple[Place, Place]:
+        """Return a slot's `Place` before a forward that begins at `start`, and a copy for the forward to change."""
+        if not self.places[slot].base <= start <= self.places[slot].end:
+            self.cut(slot, start)  # the text starts over without a rollback
+        place = self.places[slot]
+        if place.blank:
+            for layer in self.layers.values():
+                layer.states[slot, place.base_at].zero_()
+                layer.rows[slot, : self.history].zero_()
+        self.places[slot] = Place()
+        return place, replace(place, kept=dict(place.kept), blank=False)
 
     def _restore(self, slot: int, position: int) -> None:
-        """Make a kept state the base."""
+        """Make the saved state at `position` the base."""
         place = self.places[slot]
         index = _index_of(place, position)
         for layer in self.layers.values():
@@ -258,23 +252,15 @@ class States:
 
 
 def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return a tensor of zeros. On a CPU the system zeroes a page on its first write: unused pages cost nothing."""
+    """Return a tensor of zeros. On a CPU the system zeroes a page on its first write, so unused pages cost nothing."""
     size = math.prod(shape) * dtype.itemsize
     if device.type != "cpu" or not size:
         return torch.zeros(shape, dtype=dtype, device=device)
     return torch.frombuffer(mmap.mmap(-1, size), dtype=dtype).view(shape)
 
 
-def states_bytes(shapes: Mapping[int, StateShape], slots: int, dtype: torch.dtype) -> int:
-    """Return the size in bytes of the states of these layers."""
-    return slots * sum(shape.nbytes(dtype) for shape in shapes.values())
-
-
 def branching_points(ids: Sequence[int], special_ids: Collection[int]) -> list[int]:
-    """Return positions at which the state is worth keeping: shortly before the ends of a prompt's last parts.
-
-    The next keystroke changes the last tokens of one of these parts and leaves its other tokens as they are.
-    """
+    """Return positions shortly before the ends of a prompt's last parts, whose ends the next keystroke may change."""
     special = [place for place, token in enumerate(ids) if token in special_ids]
     ends = [*special[-PARTS:], len(ids)]
     points = {(end - SLACK) // GRID * GRID for end in ends}
@@ -288,7 +274,7 @@ def _index_of(place: Place, position: int) -> int:
 
 
 def _copies(after: Place, first: int, start: int, moved: bool) -> dict[int, int]:
-    """Choose the states to keep in this forward, and record them in `after`."""
+    """Choose the states to save in this forward, and record them in `after`."""
     copies: dict[int, int] = {}
     for position in after.wanted:
         if start < position <= after.end and position not in after.kept.values():

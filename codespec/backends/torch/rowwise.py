@@ -1,14 +1,13 @@
 """Row-wise operations of a layer, including its cache write, and batch-invariant parts for transformers' layers.
 
-The operations are fused kernels on CUDA and plain torch operations elsewhere. Both use the same formulas; a kernel
-rounds once, torch after each operation.
+The operations are fused kernels on CUDA and plain torch operations elsewhere. Both use the same formulas, but a kernel
+rounds once, while torch rounds after each operation.
 
 On a CPU torch computes sigmoid, SiLU and GELU in float32 with vector instructions. The remainder at the end of a
 thread's share goes through the C library, whose exponential differs in the last bit. The boundaries of the shares
-depend on the number of rows: with three threads and 4864 features, 16 rows differ from 512 in one value (any processor,
-torch 2.13).
-`steady` therefore pads the rows until each share ends on a row and a vector boundary, so that a row's bits depend
-neither on the number of rows nor on the number of threads.
+depend on the number of rows: with three threads and 4864 features, one value of 16 rows differs from the same rows
+among 512 (any processor, torch 2.13). `steady` therefore pads the rows until each share ends on a row and a vector
+boundary, so that a row's bits depend neither on the number of rows nor on the number of threads.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from codespec.backends.torch.linear import replace_modules
 WIDE = torch.float32.itemsize  # minimum width in bytes for sums of squares
 GRAIN = 32768  # below this many values most loops use one thread (at::internal::GRAIN_SIZE)
 SMALL = 16384  # above this many values GELU uses all threads
-STRIDE = 64  # a multiple of every vector loop's step: two of the widest vectors of 2-byte values
+STRIDE = 64  # a multiple of every vector loop's step; two of the widest vectors hold 64 two-byte values
 ACTIVATIONS = ("transformers.activations", "torch.nn.modules.activation")
 PROBE_ROWS = 3  # rows in the trial of a norm
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.03, torch.float16: 0.005}
@@ -39,7 +38,7 @@ SIGMOIDS = (torch.sigmoid, Tensor.sigmoid, functional.sigmoid)
 def rms_norm(rows: Tensor, weight: Tensor, eps: float) -> Tensor:
     """Root-mean-square norm over the last dimension (Zhang and Sennrich 2019), in the weight's dtype."""
     if rows.device.type == "cuda":
-        from codespec.backends.torch.cuda import rowwise_kernels  # Triton is installed on GPU machines only
+        from codespec.backends.torch.cuda import rowwise_kernels  # Triton is on GPU machines only
 
         return rowwise_kernels.rms_norm(rows, weight, eps)
     wide = rows.float() if rows.element_size() < WIDE else rows
@@ -59,10 +58,7 @@ def add_rms_norm(rows: Tensor, added: Tensor, weight: Tensor, eps: float) -> tup
 
 
 def make_angles(cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the inputs of `rotate` for a rotary embedding's cosine and sine [N, 1, size].
-
-    Without a GPU the first half of the sine is negated here, once for all layers.
-    """
+    """Return the inputs of `rotate` for cosine and sine [N, 1, size]; on a CPU half of the sine is negated."""
     if sine.device.type == "cuda":
         return cosine, sine
     half = sine.shape[-1] // 2
@@ -70,10 +66,7 @@ def make_angles(cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def rotate(heads: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Apply rotary position embedding (Su et al. 2021) to [N, heads, size], given `make_angles` [N, 1, size].
-
-    Pairs are the two halves, as in transformers.
-    """
+    """Apply rotary position embedding (Su et al. 2021) to the halves of [N, heads, size], by `make_angles`."""
     if heads.device.type == "cuda":
         from codespec.backends.torch.cuda import rowwise_kernels
 
@@ -82,7 +75,7 @@ def rotate(heads: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
 
 
 def silu_mul(both: Tensor) -> Tensor:
-    """Return silu of the first half of [N, 2 · size] times the second half."""
+    """Return SiLU of the first half of [N, 2 · size] times the second half."""
     if both.device.type == "cuda":
         from codespec.backends.torch.cuda import rowwise_kernels
 
@@ -94,10 +87,7 @@ def silu_mul(both: Tensor) -> Tensor:
 def scatter(
     cached_keys: Tensor, cached_values: Tensor, slots: Tensor, positions: Tensor, keys: Tensor, values: Tensor
 ) -> None:
-    """Write row i of keys and values [N, kv_heads, size] to `positions[i]` of slot `slots[i]`.
-
-    The layer's cache is [slots, kv_heads, capacity, size].
-    """
+    """Write row i of keys and values [N, kv_heads, size] to position `positions[i]` of slot `slots[i]`."""
     if keys.device.type == "cuda":
         from codespec.backends.torch.cuda import rowwise_kernels
 
@@ -108,7 +98,7 @@ def scatter(
 
 
 def steady_rows(count: int, size: int) -> int:
-    """Return the least row count >= `count` whose thread shares end on row and vector boundaries."""
+    """Return the smallest number of rows >= `count` for which threads' shares end on row and vector boundaries."""
     threads = torch.get_num_threads()
     rows = count
     while True:
@@ -120,10 +110,7 @@ def steady_rows(count: int, size: int) -> int:
 
 
 def steady(function: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
-    """Apply an activation to values [*, size], batch-invariantly.
-
-    Runs on all rows with a few rows of padding, or, if that padding would be large, in pieces for one thread.
-    """
+    """Apply an activation to padded values [*, size], so that a row's bits do not depend on the other rows."""
     size = values.shape[-1]
     count = values.numel() // size
     rows = steady_rows(count, size) if count else 0
@@ -137,10 +124,7 @@ def steady(function: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
 
 
 def in_small_pieces(function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
-    """Apply a row-wise function of several operations to rows [N, size], batch-invariantly.
-
-    Each piece is small enough for one thread, and padded to whole vectors.
-    """
+    """Apply a function of several operations to rows [N, size], in padded pieces that one thread computes."""
     most = max(1, SMALL // rows.shape[1])
     unit = STRIDE // math.gcd(STRIDE, rows.shape[1] // 2)  # a gate halves the width
     most += -most % unit
@@ -180,7 +164,7 @@ class SteadySigmoids(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Replace sigmoids; run everything else as it is."""
+        """Replace sigmoids; run everything else unchanged."""
         return steady(torch.sigmoid, args[0]) if func in SIGMOIDS else func(*args, **(kwargs or {}))
 
 
@@ -193,7 +177,7 @@ def steady_gates(model: nn.Module) -> None:
 
 
 def run_inside(mode: TorchFunctionMode, module: nn.Module) -> None:
-    """Enter the mode in every forward of the module."""
+    """Make every forward of the module run inside the mode."""
     own = module.forward
 
     def forward(*args: Any, **kwargs: Any) -> Any:
@@ -231,10 +215,9 @@ class RowNorm(nn.Module):
 
 
 def replace_norms(model: nn.Module) -> tuple[str, ...]:
-    """Replace in place every norm with a supported formula, except torch's own LayerNorm.
+    """Replace every norm of a known formula in place, except torch's LayerNorm, and return the other norms' classes.
 
-    On a GPU, torch's mean depends on the number of rows. Return the class names of other norms, which are left
-    unchanged.
+    On a GPU the means that torch computes for such norms depend on the number of rows.
     """
     left: set[str] = set()
 
@@ -252,10 +235,7 @@ def replace_norms(model: nn.Module) -> tuple[str, ...]:
 
 @torch.no_grad()
 def _same_norm(module: nn.Module) -> RowNorm | None:
-    """Return a norm that computes the same as the module in a trial, or None.
-
-    The weight may be an offset from zero (Llama) or from one (Gemma).
-    """
+    """Return a norm that equals the module in a trial, or None. Weights may be offsets from one (Gemma)."""
     weight, eps = getattr(module, "weight", None), getattr(module, "variance_epsilon", getattr(module, "eps", None))
     inputs = inspect.signature(module.forward).parameters  # a second input (a gate) is unsupported
     if not isinstance(weight, Tensor) or weight.dim() != 1 or not isinstance(eps, float) or len(inputs) != 1:

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from codespec.backends.torch.call_shape import Scoring
-from codespec.backends.torch.cuda.launch import DeviceRows, tile_positions
+from codespec.backends.torch.cuda.launch import DeviceRows, Scoring, tile_positions
 
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
 

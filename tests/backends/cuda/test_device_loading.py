@@ -11,11 +11,10 @@ import torch
 
 from codespec.api.config import EngineConfig
 from codespec.backends.language_model import Rows
-from codespec.backends.torch import loader
+from codespec.backends.torch import linear, loader
 from codespec.backends.torch import loader as torch_loader
 from codespec.backends.torch.attention import register
-from codespec.backends.torch.cuda import invariant_linear
-from codespec.backends.torch.cuda.invariant_linear import InvariantLinear
+from codespec.backends.torch.linear import InvariantLinear
 from codespec.backends.torch.model import TorchModel
 from codespec.backends.torch.model_check import read_config
 from codespec.errors import ModelError
@@ -33,7 +32,7 @@ def logits(model: TorchModel) -> torch.Tensor:
 
 def as_on_cuda(monkeypatch: pytest.MonkeyPatch, exact: bool, problem: str = "") -> TorchModel:
     """Return a model whose products are built as for a GPU, although they run here."""
-    monkeypatch.setattr(invariant_linear, "find_variance", lambda device, dtype: problem)
+    monkeypatch.setattr(linear, "find_product_variance", lambda device, dtype: problem)
     monkeypatch.setattr(loader, "_pack", lambda network, device, dtype, exact: PACK(network, CUDA, dtype, exact))
     return tiny_model("llama", exact=exact, steps="device")
 
@@ -59,8 +58,8 @@ def test_products_that_do_not_keep_their_order_are_told(monkeypatch: pytest.Monk
 
 def test_a_gpu_needs_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ModelError, match="needs Triton"):
+    monkeypatch.setattr(loader, "find_spec", lambda name: None)
+    with pytest.raises(ModelError, match=r"^A GPU needs Triton.*install Triton.*device cpu\.$"):
         torch_loader.find_device("cuda:1")
     assert torch_loader.find_device("cpu").type == "cpu"
 
@@ -104,7 +103,8 @@ def test_a_gpus_weights_take_no_host_memory(installed: bool, monkeypatch: pytest
 
     monkeypatch.setattr(loader.AutoModelForCausalLM, "from_pretrained", load)
     monkeypatch.setattr(loader, "find_spec", lambda name: installed or None)
+    monkeypatch.setattr(loader, "find_device", torch.device)
     monkeypatch.setattr(loader, "free_memory", lambda device: None)
     with pytest.raises(ModelError, match="enough"):
-        loader.load_float_model(Path(EngineConfig().target), "x", CUDA, "bfloat16", True)
+        loader.load_torch_model(EngineConfig().target, device="cuda", dtype="bfloat16")
     assert seen == [{"": CUDA} if installed else None]

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
-from codespec.backends.torch.cuda import invariant_linear
-from codespec.backends.torch.cuda.invariant_linear import InvariantLinear, find_variance, fix_linears
+from codespec.backends.torch import linear
 from codespec.backends.torch.cuda.launch import SPAN_UNIT, TUNED, ProductPlan, plan_of
+from codespec.backends.torch.linear import InvariantLinear, find_product_variance, fix_linears, multiply
 from tests.backends.test_linear import Block, draw, relative
 
 DTYPES = st.sampled_from([torch.float32, torch.bfloat16])
@@ -71,16 +71,16 @@ def test_a_whole_module() -> None:
 
 
 def test_the_probe_tells_a_wrong_product_and_one_that_depends_on_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    cpu, plain = torch.device("cpu"), invariant_linear.multiply
-    monkeypatch.setattr(invariant_linear, "multiply", lambda rows, *rest: plain(rows, *rest) * 1.1)
-    assert "is wrong" in find_variance(cpu, torch.float32, columns=200)
-    monkeypatch.setattr(invariant_linear, "multiply", lambda rows, *rest: plain(rows, *rest) + 1e-6 * len(rows))
-    assert "depends on the number of rows" in find_variance(cpu, torch.float32, columns=200)
+    cpu, plain = torch.device("cpu"), multiply
+    monkeypatch.setattr(linear, "multiply", lambda rows, *rest: plain(rows, *rest) * 1.1)
+    assert "is wrong" in find_product_variance(cpu, torch.float32, columns=200)
+    monkeypatch.setattr(linear, "multiply", lambda rows, *rest: plain(rows, *rest) + 1e-6 * len(rows))
+    assert "depends on the number of rows" in find_product_variance(cpu, torch.float32, columns=200)
 
 
 def test_a_cpu_needs_no_triton() -> None:
     """With None in its place, importing it fails; torch works without."""
-    names = "attention, rowwise, loader, cuda.graphs, cuda.invariant_linear, cuda.slot_attention"
+    names = "attention, rowwise, loader, cuda.graphs"
     modules = ", ".join(f"codespec.backends.torch.{name}" for name in names.split(", "))
     script = f"import sys; sys.modules['triton'] = None; import {modules}"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from codespec.backends.language_model import Rows
-from codespec.backends.torch.cuda import invariant_linear
 from codespec.backends.torch.loader import wrap
 from codespec.backends.torch.rowwise import RowNorm, replace_norms
 from tests.backends.cuda.pretended import DEVICE, pretended_device
@@ -20,7 +19,7 @@ DTYPES = [torch.float32, torch.bfloat16]
 
 @pytest.mark.parametrize(("architecture", "dtype"), [*zip(NORMS, DTYPES * 2, strict=True)], ids=str)
 def test_every_norm_is_computed_by_rows(architecture: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(invariant_linear, "find_variance", lambda device, dtype: "")
+    monkeypatch.setattr("codespec.backends.torch.linear.find_product_variance", lambda device, dtype: "")
     called: list[Tensor] = []
     plain = RowNorm.forward
     with pretended_device():

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codespec.backends.torch.cuda.slot_attention import KEY_BLOCK, reference, require_triton, slot_attention, stretches
-from codespec.errors import ModelError
+from codespec.backends.torch.attention import KEY_BLOCK, slot_attention, stretches
+from codespec.backends.torch.attention import reference_slot_attention as reference
 from tests.backends.cuda.attention_cases import TOLERANCE, Case, Shape, Stretch, draw_case, error, lay_out, naive, part
 
 SIZES = st.sampled_from([(64, 64), (80, 80), (96, 64), (128, 128), (192, 128), (256, 256), (32, 48)])
@@ -80,9 +77,3 @@ def test_only_padding() -> None:
     case.rows = lay_out([], 8, 4, 1, 16)
     case.query = case.query.expand(4, -1, -1)
     assert not slot_attention(*case.arguments).any()
-
-
-def test_triton_is_asked_for_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ModelError, match=r"^A GPU needs Triton.*install Triton.*device cpu\.$"):
-        require_triton("A GPU")

@@ -1,9 +1,9 @@
 """Run steps on a device through captured graphs of a few sizes, or eagerly if no graph is large enough.
 
 Launching a small model's hundreds of kernels one by one takes longer than running them; a graph launches all at once.
-A graph has a fixed size, so a step uses the smallest bucket that fits and pads the rest. Each bucket has its own
-buffers for rows; the graphs share all other memory. On a CPU the same runner calls the model instead of replaying a
-graph, with the same buffers and padding, so that everything except the capture is tested there.
+A graph has a fixed size, so a step is padded to the smallest bucket that fits. Each bucket has its own row buffers; the
+graphs share all other memory. On a CPU the same runner calls the model instead of replaying a graph, with the same
+buffers and padding, so that everything except the capture can be tested there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from codespec.backends.language_model import Rows
 from codespec.backends.torch.cache import KVCache
 from codespec.backends.torch.cuda.launch import DeviceRows, RowBuffer, max_tiles, tiles_of
 
-# Many small sizes, because padding dominates the cost of a step of few rows, and few large ones.
+# Padding dominates the cost of a step of few rows, so there are many small sizes and few large ones.
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 FIRST_REACH = 512
 
@@ -30,14 +30,14 @@ Progress = Callable[[int, int], None]  # captured graphs, all graphs
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """A step of `rows` rows that see at most `reach` keys each."""
+    """The size of a step: `rows` rows, each of which sees at most `reach` keys."""
 
     rows: int
     reach: int
 
 
 class Buckets:
-    """The buckets of up to `max_rows` rows over a cache of `capacity` positions."""
+    """All buckets of up to `max_rows` rows over a cache of `capacity` positions."""
 
     def __init__(self, max_rows: int, capacity: int) -> None:
         self.rows = tuple(rows for rows in ROWS if rows <= max_rows)
@@ -53,7 +53,7 @@ class Buckets:
         return self.reaches[bisect_left(self.reaches, keys)]
 
     def largest_first(self) -> list[Bucket]:
-        """Return all buckets, largest first: graphs share their memory, and the first one sizes it."""
+        """Return all buckets, largest first, because the first captured graph sizes the memory that all share."""
         return [Bucket(rows, reach) for rows in reversed(self.rows) for reach in reversed(self.reaches)]
 
 
@@ -67,10 +67,7 @@ def reaches(capacity: int) -> tuple[int, ...]:
 
 
 class CudaRecorder:
-    """Records CUDA graphs that share a memory pool and a stream.
-
-    One stream for all graphs saves memory, because torch keeps a matrix workspace and freed memory per stream.
-    """
+    """Records CUDA graphs in one memory pool and on one stream, because torch keeps workspaces for each stream."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -78,7 +75,7 @@ class CudaRecorder:
         self._stream = torch.cuda.Stream(device)
 
     def begin(self) -> torch.cuda.CUDAGraph:
-        """Wait for earlier launches, then begin a graph."""
+        """Wait for earlier launches, then begin to capture a graph."""
         torch.cuda.current_stream(self._device).synchronize()
         graph = torch.cuda.CUDAGraph()
         graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
@@ -86,7 +83,7 @@ class CudaRecorder:
 
     @contextmanager
     def side_stream(self) -> Iterator[None]:
-        """Return a context in which captures may begin: a side stream, because the default one can't be captured."""
+        """Return a context in which captures may begin: a side stream, because the default stream can't be captured."""
         usual = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(usual)
         with torch.cuda.stream(self._stream):
@@ -105,7 +102,7 @@ def on_device(device: torch.device) -> AbstractContextManager[object]:
 
 
 class BucketStep:
-    """The step of one bucket: its row buffer, and logits at a fixed address."""
+    """The step of one bucket, with its row buffer and with logits at a fixed address."""
 
     def __init__(self, buffer: RowBuffer, compute: Compute) -> None:
         self.buffer = buffer
@@ -114,7 +111,7 @@ class BucketStep:
         self._logits: Tensor | None = None
 
     def capture(self, recorder: CudaRecorder) -> None:
-        """Capture a step of padding rows. Raise RuntimeError if a layer can't be captured."""
+        """Capture the step with padding rows. Raise RuntimeError if a layer can't be captured."""
         with recorder.side_stream():
             self.buffer.fill((), 1)
             self._run()  # warm-up: compiles kernels and allocates workspaces before the capture
@@ -139,7 +136,7 @@ class BucketStep:
 
 
 class StepRunner:
-    """Runs batches over one cache, in attention tiles of `tile` positions, with buckets of up to `graph_rows` rows."""
+    """Runs batches over one cache in attention tiles of `tile` positions and buckets of up to `graph_rows` rows."""
 
     def __init__(self, compute: Compute, cache: KVCache, tile: int, device: torch.device, graph_rows: int) -> None:
         self.buckets = Buckets(graph_rows, cache.capacity)
@@ -152,10 +149,7 @@ class StepRunner:
         self._steps: dict[Bucket, BucketStep] = {}
 
     def capture(self, progress: Progress) -> str:
-        """Capture the steps of all buckets, or of none if one fails. Does nothing on a CPU.
-
-        Return "", or a clause for a report: why capturing failed, and how steps run instead.
-        """
+        """Capture the steps of all buckets on a GPU, or of none if one fails. Return "", or the reason as a clause."""
         recorder, wanted = recorder_for(self.device), self.buckets.largest_first()
         if recorder is None or not wanted:
             return ""
@@ -179,16 +173,13 @@ class StepRunner:
         assert keys <= self.buckets.reaches[-1], "a row beyond its slot's end would overwrite another row"
         with on_device(self.device):
             step = self._step(self.buckets.fit(count, keys))
-            if step is None:
-                return self._run_as_is(batch, count, keys, kept)
-            step.buffer.fill(batch, self._tile)
-            return step.replay()[:kept].to(torch.float32, copy=True)
-
-    def _run_as_is(self, batch: Sequence[Rows], count: int, keys: int, kept: int) -> Tensor:
-        tiles = sum(1 for _ in tiles_of(batch, self._tile))
-        buffer = RowBuffer(count, tiles, self.buckets.reach(keys), self._slots, self.device)
-        buffer.fill(batch, self._tile)
-        return self._compute(buffer.rows, buffer.kept[: max(1, kept)])[:kept].float()
+            if step is not None:
+                step.buffer.fill(batch, self._tile)
+                return step.replay()[:kept].to(torch.float32, copy=True)
+            tiles = sum(1 for _ in tiles_of(batch, self._tile))
+            buffer = RowBuffer(count, tiles, self.buckets.reach(keys), self._slots, self.device)
+            buffer.fill(batch, self._tile)
+            return self._compute(buffer.rows, buffer.kept[: max(1, kept)])[:kept].float()
 
     def _step(self, bucket: Bucket | None) -> BucketStep | None:
         """Return the step of a bucket, or None on a GPU if it was not captured. On a CPU, create it on first use."""

@@ -1,6 +1,4 @@
-"""What kernels and their callers share: the device of a launch, the rows of a step, and the order of a product's sum.
-
-Triton launches on the current device, which may differ from that of a model on `cuda:1`.
+"""Parts that kernels and their callers share: devices, rows, attention scores, the order of a product's sum.
 
 The summation order (`ProductPlan`) depends on the matrix's shape and dtype, never on the number of rows. The number of
 rows affects only the tile (`tile_of`).
@@ -25,9 +23,7 @@ Launcher = Callable[Concatenate[Tensor, Rest], Made]
 
 
 def on_own_device(launcher: Launcher[Rest, Made]) -> Launcher[Rest, Made]:
-    """Wrap a launcher to run with its first tensor's device as the current CUDA device. CPU tensors (in Triton's
-    interpreter) need no change.
-    """
+    """Make a launcher run on its first tensor's GPU: Triton launches on the current device, which may differ."""
 
     @wraps(launcher)
     def launch(tensor: Tensor, /, *rest: Rest.args, **named: Rest.kwargs) -> Made:
@@ -40,7 +36,7 @@ def on_own_device(launcher: Launcher[Rest, Made]) -> Launcher[Rest, Made]:
     return launch
 
 
-TILE_ROWS = 16  # query rows per attention tile: positions times the query heads that share a key head
+TILE_ROWS = 16  # query rows per attention tile: positions times query heads that share a key head
 INTS = 4  # numbers per tile
 
 
@@ -51,10 +47,10 @@ class DeviceRows:
     ids        [N] int64: tokens
     positions  [N] int64: each row's position in its sequence
     slots      [N] int64: the cache slot that each row writes to
-    tiles      [T, 4] int32, T ≤ N: slot, first position, first flat row, rows; a tile is up to TILE_ROWS / groups
-               consecutive rows of one sequence, and a row sees the keys of its slot up to its own position. Unused
-               tiles have 0 rows, and rows in no tile are padding.
-    reach      the most keys that any row may see, rounded up to a bucket: an upper bound for grids, not a length
+    tiles      [T, 4] int32, T ≤ N: slot, first position, first flat row, number of rows. A tile holds at most
+               TILE_ROWS / groups consecutive rows of one sequence. Unused tiles have 0 rows; rows in no tile are
+               padding.
+    reach      an upper bound on the keys that any row may see, by which grids are sized
     """
 
     ids: Tensor
@@ -62,6 +58,30 @@ class DeviceRows:
     slots: Tensor
     tiles: Tensor
     reach: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """Parameters by which a layer turns the scores of a row's keys into weights.
+
+    window   sliding window in tokens; 0: none
+    softcap  bound on the scores (Gemma 2)
+    sinks    [heads]: each takes a share of every row's weight (gpt-oss)
+    """
+
+    scale: float
+    window: int = 0
+    softcap: float | None = None
+    sinks: Tensor | None = None
+
+    @property
+    def eager(self) -> bool:
+        """Whether torch has no kernel for this attention."""
+        return self.softcap is not None or self.sinks is not None
+
+    def bounded(self, scores: Tensor) -> Tensor:
+        """Apply the soft cap."""
+        return scores if self.softcap is None else torch.tanh(scores / self.softcap) * self.softcap
 
 
 def tile_positions(groups: int) -> int:
@@ -80,14 +100,14 @@ def tiles_of(batch: Sequence[Rows], size: int) -> Iterator[tuple[int, int, int, 
 
 
 def max_tiles(rows: int, sequences: int, size: int) -> int:
-    """Return the most tiles that `rows` rows can need: each sequence may end with a partial one."""
+    """Return the most tiles that `rows` rows can need: each sequence may end with a partial tile."""
     return min(rows, sequences + rows // size)
 
 
 class RowBuffer:
     """Buffers for a step of up to `count` rows, on the device and on the host (page-locked if the device is a GPU).
 
-    `kept` [count] int64 lists the flat rows whose logits are needed, in order, padded with 0.
+    `kept` [count] int64 lists the flat rows whose logits are needed, padded with 0.
     """
 
     def __init__(self, count: int, tiles: int, reach: int, scratch: int, device: torch.device) -> None:
@@ -104,7 +124,7 @@ class RowBuffer:
         self.rows = DeviceRows(ids, positions, slots, self._device[4 * count :].view(torch.int32).view(-1, INTS), reach)
 
     def fill(self, batch: Sequence[Rows], tile_size: int) -> None:
-        """Write a batch to the buffers and copy it to the device; the remaining rows become padding."""
+        """Write a batch to the buffers and copy them to the device; the remaining rows become padding."""
         if self._copied is not None:
             self._copied.synchronize()  # the last step's copy may still read this memory
         lines, first = self._lines, 0
@@ -125,14 +145,14 @@ class RowBuffer:
             self._copied.record()
 
 
-SPAN_UNIT = 256  # a split's depth is a multiple of this, which is a multiple of every tile's depth
-ENOUGH_PROGRAMS = 96  # minimum for a product of few rows: a GPU of this class has 132 multiprocessors
+SPAN_UNIT = 256  # a split's depth is a multiple of this number, which is a multiple of every tile's depth
+ENOUGH_PROGRAMS = 96  # minimum for a product of few rows; an H100 has 132 multiprocessors
 FEW_ROWS = 128  # up to this number of rows the splits run in parallel
 
 
 @dataclass(frozen=True, slots=True)
 class ProductPlan:
-    """A matrix's summation order, and the tile for few rows: `columns` of the result, `depth` of the inputs."""
+    """A matrix's summation order (`splits`), and the tile and launch options for few rows."""
 
     splits: int
     columns: int
@@ -145,12 +165,12 @@ class ProductPlan:
         return -(-depth // (self.splits * SPAN_UNIT)) * SPAN_UNIT
 
 
-# Tuned on the device with tools/tune_kernels.py: (out, in, bytes per number) -> plan. `plan_of` guesses the others.
+# Plans tuned on a device with tools/tune_kernels.py, by (out, in, bytes per number). `plan_of` guesses all others.
 TUNED: dict[tuple[int, int, int], ProductPlan] = {}
 
 
 def plan_of(columns: int, depth: int, dtype: torch.dtype) -> ProductPlan:
-    """Return the plan for a weight [columns, depth], with enough programs to keep every multiprocessor reading."""
+    """Return the plan for a weight [columns, depth], with enough programs to keep all multiprocessors busy."""
     tuned = TUNED.get((columns, depth, dtype.itemsize))
     if tuned is not None:
         return tuned
@@ -158,7 +178,7 @@ def plan_of(columns: int, depth: int, dtype: torch.dtype) -> ProductPlan:
     splits = 1
     while splits < 8 and -(-columns // width) * splits < ENOUGH_PROGRAMS and depth >= 4 * splits * SPAN_UNIT:
         splits *= 2
-    splits = -(-depth // ProductPlan(splits, width).span(depth))  # drop empty splits
+    splits = -(-depth // ProductPlan(splits, width).span(depth))  # without empty splits
     return ProductPlan(splits, width, stages=6 if width == 32 else 4)  # each program has 60 KiB in flight
 
 
@@ -174,10 +194,7 @@ class Tile:
 
 
 def tile_of(count: int, columns: int, plan: ProductPlan, dtype: torch.dtype) -> Tile:
-    """Return the tile for `count` rows and `columns` columns.
-
-    No tile combines 64 rows with four warps, because Triton then emits other instructions.
-    """
+    """Return the tile for `count` rows and `columns` columns."""
     if dtype == torch.float32:
         return Tile(16, 32, 32, warps=4, stages=2)
     if count <= 16:
@@ -185,6 +202,7 @@ def tile_of(count: int, columns: int, plan: ProductPlan, dtype: torch.dtype) -> 
     if count <= 32 or plan.splits > 1:
         wide = -(-count // 32) * -(-columns // 64) * plan.splits >= ENOUGH_PROGRAMS
         return Tile(32, 64 if wide else 32, 64, warps=4, stages=4)
+    # With four warps Triton emits other instructions for 64 rows.
     if -(-count // 64) * -(-columns // 128) < 2 * ENOUGH_PROGRAMS:
         return Tile(64, 64, 64, warps=2, stages=4)
     return Tile(64, 128, 32, warps=2, stages=4)

@@ -1,9 +1,9 @@
 """Triton kernels and launcher for matrix products with a fixed summation order.
 
-An element's sum runs along the depth in steps of 16, in one split or in `SPLITS`. The tensor cores receive 16 x 8 x 16
-blocks in order of depth for any tile, and float32 values are multiplied and added one by one. An element's bits
-therefore depend on its row, its column and the split length, not on its tile. For few rows the splits run in parallel
-and a second kernel adds them; for many rows one program adds all splits of its tile.
+An element's sum runs along the depth in steps of 16, in `SPLITS` splits. The tensor cores receive 16 x 8 x 16 blocks in
+order of depth for any tile, and float32 values are multiplied and added one by one. An element's bits therefore depend
+on its row, its column and the split length, not on its tile. For few rows the splits run in parallel and a second
+kernel adds them; for many rows one program adds all splits of its tile.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def stretch(
     inputs, weight, there, start, DEPTH: tl.constexpr, SPAN: tl.constexpr,
     BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr, BLOCK_DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """Return the sum over start…start+SPAN-1 of the depth, starting from zero."""
+    """Return the sum of the products at depths start…start+SPAN-1."""
     total = tl.zeros([BLOCK_ROWS, BLOCK_COLUMNS], tl.float32)
     for begin in range(start, tl.minimum(start + SPAN, DEPTH), BLOCK_DEPTH):
         depth = begin + tl.arange(0, BLOCK_DEPTH)

@@ -1,8 +1,7 @@
-"""Row-wise operations of a layer as fused Triton kernels, and their launchers: residual add and norm, rotary
-embedding, the feed-forward gate, and the write to the cache.
+"""Row-wise operations of a layer as fused Triton kernels, and their launchers.
 
-One program computes a row (or a part of it) in float32, always in the same order, so a row's bits don't depend on other
-rows. Each launcher implements the function of the same name in `torch.rowwise`.
+One program computes a row (or a part of a row) in float32, always in the same order, so a row's bits don't depend on
+other rows. Each launcher implements the function of the same name in `torch.rowwise`.
 """
 
 from __future__ import annotations
@@ -144,7 +143,7 @@ def turn(
 
 @triton.jit
 def gate(both, out, SIZE: tl.constexpr, BLOCK: tl.constexpr):
-    """Program (row, columns): split both [2 · SIZE] into gate and through -> silu(gate) · through [SIZE]."""
+    """Program (row, columns): compute SiLU of the first half of both [2 · SIZE] times the second half -> [SIZE]."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     held = column < SIZE

@@ -9,9 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codespec.backends.torch.cuda.invariant_linear import reference
 from codespec.backends.torch.cuda.launch import FEW_ROWS, SPAN_UNIT, ProductPlan, tile_of
 from codespec.backends.torch.cuda.product_kernels import multiply
+from codespec.backends.torch.linear import reference_product
 from tests.backends.cuda.attention_cases import error
 
 EXAMPLES = int(os.environ.get("CODESPEC_EXAMPLES", "6"))
@@ -37,7 +37,7 @@ def test_equals_torch_and_rows_are_their_own(
     plan = ProductPlan(splits, 32, depth=64)
     whole = multiply(rows, weight, bias, plan)
     assert whole.dtype == dtype and whole.shape == (count, columns)
-    assert error(whole, reference(rows.double(), weight.double(), bias, plan)) <= NEAR[dtype]
+    assert error(whole, reference_product(rows.double(), weight.double(), bias, plan)) <= NEAR[dtype]
     begin = data.draw(st.integers(0, count - 1))
     end = data.draw(st.integers(begin + 1, count))
     assert torch.equal(multiply(rows[begin:end], weight, bias, plan), whole[begin:end])
