@@ -1,28 +1,20 @@
-"""`codespec check`: measure whether a target and a drafter work together, before any model is loaded.
-
-`codespec.pair` makes the report. Does not import torch.
-"""
+"""`codespec check`: report whether a target and a drafter work together. `codespec.pair` makes the report."""
 
 from __future__ import annotations
 
 import argparse
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from codespec.api.config import EngineConfig
-from codespec.cli.options import PAIR, add_config_option, add_flag
-from codespec.cli.parser import Parser
+from codespec.cli.options import PAIR, Parser, add_config_option, add_flag
 from codespec.errors import ConfigError, PairError
 from codespec.store.choice import choose
 from codespec.store.resolve import resolve
 
-if TYPE_CHECKING:
-    from codespec.pair import PairReport
-
 
 def add_parser(commands: Any) -> None:
-    """Add the command and its flags."""
     parser: Parser = commands.add_parser(
         "check",
         help="check whether two models work together",
@@ -39,9 +31,8 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the report and return 0. Raise PairError after it if the pair can't work."""
-    named = {name: getattr(options, name) for name in PAIR}
-    config = choose(named, options.config).config
+    """Print the report and return 0. Raises PairError after the report if the pair can't work."""
+    config = choose({name: getattr(options, name) for name in PAIR}, options.config).config
     if config.drafter == "none":
         raise ConfigError("The drafter is none, so there is no pair to check", "name one with --drafter")
     from codespec.pair import check_pair, find_sample, named_sample, read_facts
@@ -49,15 +40,13 @@ def run(options: argparse.Namespace) -> int:
     target, drafter = (read_facts(resolve(name)) for name in (config.target, config.drafter))
     sample = named_sample(options.files) if options.files else find_sample(Path.cwd())
     report = check_pair(target, drafter, sample)
-    print(json.dumps(report.as_dict(), ensure_ascii=False) if options.json else "\n".join(render(report)))
+    if options.json:
+        print(json.dumps(report.as_dict(), ensure_ascii=False))
+    else:
+        files = "1 file" if len(sample.texts) == 1 else f"{len(sample.texts)} files"
+        print(f"measured on {files}, {sample.size / 1000:.0f} kB ({sample.source})\n")
+        print(*(finding.line for finding in report.findings), sep="\n")
+        print(f"\nverdict: {report.verdict}")
     if report.problem:
         raise PairError(report.problem)
     return 0
-
-
-def render(report: PairReport) -> list[str]:
-    """Return the report's lines: the text, a line for each finding, and the verdict."""
-    sample = report.sample
-    count = "1 file" if len(sample.texts) == 1 else f"{len(sample.texts)} files"
-    lines = [f"measured on {count}, {sample.size / 1000:.0f} kB ({sample.source})", ""]
-    return [*lines, *(finding.line for finding in report.findings), "", f"verdict: {report.verdict}"]

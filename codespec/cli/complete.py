@@ -1,8 +1,7 @@
 """`codespec complete FILE:LINE:COL`: complete at one position in a file, streamed to the terminal.
 
-A running daemon completes with its own models and settings. `--local`, or a flag of the models, which a daemon could
-not follow, loads an engine here. So does the command if no daemon runs: one that it started would hold gigabytes long
-after it.
+A running daemon completes with its own models and settings. Without one, or if `--local` or a model's flag is given,
+this process loads the models: a daemon started for one command would go on holding gigabytes of memory.
 """
 
 from __future__ import annotations
@@ -18,17 +17,16 @@ from typing import Any, TextIO
 
 from codespec.api.config import EngineConfig
 from codespec.api.types import Completion, CompletionRequest, DoneEvent, Event, RoundEvent, TextEvent, event_from_json
-from codespec.cli.options import SETTINGS, Address, add_engine_options, choose_config, find_address, load_engine
-from codespec.cli.parser import Parser
+from codespec.cli.options import SETTINGS, Address, Parser, add_engine_options, choose_config, find_address, load_engine
 from codespec.client.daemon_client import completion_body
 from codespec.errors import ConfigError, DaemonError, RequestError
 from codespec.files import NotUtf8, decode_text, read_named
 from codespec.store.disk import say
 
-PLAIN = {"speculate": False, "drafter": "none"}  # an unused drafter need not be loaded
+PLAIN = {"speculate": False, "drafter": "none"}  # settings of --no-speculation: the drafter is not loaded
 ACCEPTED, REJECTED, FAINT, RESET = "\x1b[32m", "\x1b[31;9m", "\x1b[2m", "\x1b[0m"
-SECONDS = 600.0  # between two events: a long prompt may have to be prefilled first
-POLL_EVERY = 0.2  # seconds between two looks at a daemon that is loading
+SECONDS = 600.0  # timeout between two events; before the first, a long prompt is prefilled
+POLL_EVERY = 0.2  # seconds between two queries of a daemon that is loading
 REFUSALS = {
     "locked": "requires a token (CODESPEC_SERVE_TOKEN)",
     "stranger": "can't prove that it is yours",
@@ -37,7 +35,6 @@ REFUSALS = {
 
 
 def add_parser(commands: Any) -> None:
-    """Add the command and its flags."""
     parser: Parser = commands.add_parser(
         "complete",
         help="complete one position in a file",
@@ -45,8 +42,8 @@ def add_parser(commands: Any) -> None:
         description="Completes FILE at LINE:COL (both start at 1). A running daemon completes, with its models "
         "and settings. Without one, or with --local, which a flag of the models implies, the models are loaded here.",
     )
-    place = "COL counts characters; COL = length + 1 is the line's end"
-    parser.add_argument("place", metavar="FILE:LINE:COL", help=place)
+    place_help = "COL counts characters; COL = length + 1 is the line's end"
+    parser.add_argument("place", metavar="FILE:LINE:COL", help=place_help)
     parser.add_argument("--max-tokens", type=int, default=64, metavar="N")
     parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 is greedy")
     parser.add_argument("--seed", type=int, default=0, metavar="N")
@@ -63,7 +60,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Complete and print; return 0."""
+    """Complete at the position and print the text as it arrives; return 0."""
     request = read_request(options)
     painter = Painter(sys.stdout, colour=sys.stdout.isatty())
     for event in complete(options, request):
@@ -86,10 +83,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def complete(options: argparse.Namespace, request: CompletionRequest) -> Iterator[Event]:
-    """Return the events of a running daemon, or of an engine made here.
-
-    Raise RequestError for a request that the daemon refuses, and DaemonError if it fails.
-    """
+    """Return the events of a running daemon, or of an engine in this process. Raises RequestError and DaemonError."""
     local = options.local or any(getattr(options, name) is not None for name in SETTINGS)
     found = "" if local else _find_daemon(options)
     if isinstance(found, Address):
@@ -101,10 +95,9 @@ def complete(options: argparse.Namespace, request: CompletionRequest) -> Iterato
 
 
 def _find_daemon(options: argparse.Namespace) -> Address | str:
-    """Return the address of a daemon that completes, or why there is none ("": not worth a line in a script).
+    """Return the address of a daemon that can complete, or the reason why none can ("": print no reason).
 
-    An idle daemon loads its models again. One that is loading is waited for: a second load takes as long, and twice the
-    memory.
+    Waits for a daemon that is loading: loading the models here too would take as long, and twice the memory.
     """
     try:
         address = find_address(options)
@@ -127,7 +120,7 @@ def _find_daemon(options: argparse.Namespace) -> Address | str:
 
 
 def _events(address: Address, request: CompletionRequest) -> Iterator[Event]:
-    """Yield the daemon's events as the engine's own types. Raise RequestError or DaemonError."""
+    """Yield the daemon's events as an engine would. Raises RequestError if the daemon refuses, else DaemonError."""
     text = ""
     try:
         for name, value in address.stream(completion_body(request), SECONDS):
@@ -143,17 +136,14 @@ def _events(address: Address, request: CompletionRequest) -> Iterator[Event]:
 
 
 def why_empty(done: Completion) -> list[str]:
-    """Return a sentence for an empty completion, so that the user does not wait for more."""
+    """Return a line that explains an empty completion; [] if the completion has text."""
     if done.text.strip():
         return []
     return [f"there is nothing to add here ({done.stats.ended or 'the model ended its text at once'})"]
 
 
 def load_and_complete(config: EngineConfig, request: CompletionRequest) -> Iterator[Event]:
-    """Yield the events of an engine in this process.
-
-    Print its notes with the first event, so that a refused request prints only its error.
-    """
+    """Load an engine and yield its events. Its notes are printed with the first, so a refused request prints none."""
     engine, printed = load_engine(config), 0
     for event in engine.stream(request):
         if not printed:
@@ -166,7 +156,7 @@ def load_and_complete(config: EngineConfig, request: CompletionRequest) -> Itera
 
 
 def read_request(options: argparse.Namespace) -> CompletionRequest:
-    """Return the request for the position on the command line."""
+    """Read the file and return the request. Raises RequestError for a wrong position, option or file."""
     if options.max_tokens == 0:
         raise RequestError("--max-tokens 0 would write nothing: choose 1 or more.", "max_tokens")
     file, line, column = parse_place(options.place)
@@ -185,7 +175,7 @@ def read_request(options: argparse.Namespace) -> CompletionRequest:
 
 
 def parse_place(place: str) -> tuple[Path, int, int]:
-    """Parse FILE:LINE:COL; FILE may contain colons. Raise RequestError for anything else."""
+    """Parse FILE:LINE:COL; FILE may contain colons. Raises RequestError for any other text."""
     match = re.fullmatch(r"(.+):([0-9]{1,18}):([0-9]{1,18})", place, re.DOTALL)
     if not match:
         raise RequestError(f"{place!r} is not FILE:LINE:COL, for example src/app.py:12:8.", "place")
@@ -193,7 +183,7 @@ def parse_place(place: str) -> tuple[Path, int, int]:
 
 
 def read_source(file: Path) -> str:
-    """Return the file's text without its byte-order mark; line ends are unchanged."""
+    """Return the file's text with its own line endings, without a byte-order mark. Raises RequestError."""
     try:
         text = decode_text(read_named(file))
     except OSError as error:
@@ -206,7 +196,7 @@ def read_source(file: Path) -> str:
 
 
 def split_at(text: str, line: int, column: int) -> tuple[str, str]:
-    """Return the text before and after a position. Raise RequestError if it is outside the file."""
+    """Return the text before and after a position. Raises RequestError if the position is outside the file."""
     lines = text.split("\n")
     if not 1 <= line <= len(lines):
         raise RequestError(f"Line {line} is outside the file: choose 1 to {len(lines)}.", "place")
@@ -218,10 +208,9 @@ def split_at(text: str, line: int, column: int) -> tuple[str, str]:
 
 
 class Painter:
-    """Writes a completion as it arrives, with distinct marks for accepted, rejected and target text.
+    """Writes a completion as it arrives, and marks the text that the target accepted or rejected.
 
-    On a terminal, accepted text is green, rejected text red and struck through, and the target's own text plain.
-    Otherwise brackets mark them: [accepted], -rejected-.
+    With colour, accepted text is green and rejected text is red and struck through; without, [accepted] and -rejected-.
     """
 
     def __init__(self, out: TextIO, colour: bool) -> None:
@@ -230,29 +219,29 @@ class Painter:
         self._rounds: list[RoundEvent] = []
 
     def plain(self, text: str) -> None:
-        """Write text unchanged, at once."""
+        """Write text and flush the stream."""
         self.out.write(text)
         self.out.flush()
 
     def round(self, event: RoundEvent) -> None:
-        """Write one round: accepted text, rejected text, and the target's own text."""
+        """Write a round's accepted text, its rejected text and the text that the target added."""
         self._rounds.append(event)
         rejected = event.draft.removeprefix(event.accepted_text) if event.accepted < event.drafted else ""
         if event.accepted_text:
             self.plain(f"{ACCEPTED}{event.accepted_text}{RESET}" if self.colour else f"[{event.accepted_text}]")
         if rejected:
-            flat = rejected.replace("\r", "\\r").replace("\n", "\\n")  # rejected text must not shift the rest
+            flat = rejected.replace("\r", "\\r").replace("\n", "\\n")  # rejected text must not break the line
             self.plain(f"{REJECTED}{flat}{RESET}" if self.colour else f"-{flat}-")
         self.plain(event.target_text)
 
     def why(self) -> None:
-        """Write a faint line for each round: accepted and drafted tokens, and the reason for the draft length."""
+        """Write a line for each round: its accepted and drafted tokens, and the reason for the draft length."""
         self._faint("step  accepted/drafted tokens, and the reason for the draft's length")
         for number, event in enumerate(self._rounds, 1):
             self._faint(f"{number:3}  {event.accepted}/{event.drafted}  {event.reason or 'no draft'}")
 
     def summary(self, done: Completion) -> None:
-        """Write one faint line of statistics."""
+        """Write a line with the completion's tokens, rounds, acceptance and duration."""
         stats = done.stats
         by = ", ".join(f"{name} {c.accepted}/{c.drafted}" for name, c in sorted(stats.by_source.items()))
         accepted = f"{stats.accepted} of {stats.drafted} drafted accepted, {stats.total_ms:.0f} ms"

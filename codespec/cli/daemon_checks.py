@@ -1,6 +1,6 @@
-"""Check the daemon for `codespec doctor`: its settings, token, port and state; and a text completed twice.
+"""The checks of `codespec doctor` that concern the daemon: its settings, token, port and state, and a short completion.
 
-The text is completed by the daemon, or by an engine of this process, whose arithmetic and prompt budget are checked.
+If no daemon runs, an engine in this process completes, and its arithmetic and prompt budget are checked too.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from codespec.engine.engine import Engine
 
 TOKENS = 24
-MAX_BYTES = 4e9  # maximum model size for a probe; a larger one takes minutes to load
-PROBE_SECONDS = 60.0  # for a daemon that is busy
+MAX_BYTES = 4e9  # memory of the largest engine that the doctor loads; larger models take minutes to load
+PROBE_SECONDS = 60.0  # timeout between two events of a daemon, which may be busy
 PROMPT = """class Point:
     def __init__(self, x, y):
         self.x = x
@@ -50,7 +50,7 @@ STATES: dict[str, tuple[State, str]] = {
 
 
 def check_serve(seen: Seen) -> Iterable[Finding]:
-    """Check the daemon's settings, and find its address."""
+    """Resolve the daemon's settings and its address. Yields no finding; raises ConfigError for invalid settings."""
     names, options = ("token_file", "upstream", "upstream_token_file", "upstream_model"), seen.options
     serve = resolve_serve({name: getattr(options, name) for name in names}, options.config)
     seen.serve, seen.address = serve, address_of(options.url, serve.host, serve.port, "")
@@ -60,7 +60,7 @@ def check_serve(seen: Seen) -> Iterable[Finding]:
 
 
 def check_token(seen: Seen) -> Iterator[Finding]:
-    """Check that a token is set if one is required, and that only the user can read its file."""
+    """Check that a token is set if the daemon's host requires one, and that no other user can read its file."""
     if seen.serve is None or seen.address is None:
         return
     name = seen.serve.token_file
@@ -89,13 +89,13 @@ def check_port(seen: Seen) -> Iterator[Finding]:
 
 
 def check_upstream(seen: Seen) -> Iterator[Finding]:
-    """Check the server that writes the text."""
+    """Check the server that `serve --upstream` forwards requests to."""
     if seen.serve is not None and seen.upstream:
         yield from find_back_end().check(seen.serve)
 
 
 def check_daemon(seen: Seen) -> Iterator[Finding]:
-    """Check the daemon's state and version, and the arithmetic of its models, which it tests when it starts."""
+    """Check the daemon's version and state, and report its own test of exact mode."""
     if seen.found is None:
         return
     if not seen.daemon:
@@ -120,7 +120,7 @@ def check_daemon(seen: Seen) -> Iterator[Finding]:
 
 
 def check_probe(seen: Seen) -> Iterator[Finding]:
-    """Complete a short text twice, with and without speculation."""
+    """Complete a short text with and without speculation, and compare the results."""
     if seen.options.no_probe:
         return
     if seen.address is not None and seen.daemon.get("state") in ("ready", "idle"):
@@ -150,7 +150,7 @@ def _probe_daemon(address: Address) -> Finding:
         fix = "read its output, or restart it"
         return failed("probe", f"the daemon did not complete a short text ({error})", fix)
     if on != off:
-        return failed("probe", "the daemon writes another text with speculation than without", DIFFER)
+        return failed("probe", "the daemon's text with speculation differs from its text without", DIFFER)
     return well("probe", f"the daemon wrote {len(on)} characters twice, equal, in {_since(began)}")
 
 
@@ -174,7 +174,10 @@ def _probe_engine(small: EngineConfig, config: EngineConfig) -> Iterator[Finding
 
 
 def check_prompts(engine: Engine, config: EngineConfig) -> Finding:
-    """Check the prompt budget that the settings give with the engine's target, timed again on a calmer machine."""
+    """Check whether a prompt of the engine's prompt budget is answered within `first_answer_ms`.
+
+    The target's reading speed is measured again, because other programs may have slowed the first measurement.
+    """
     from codespec.startup.parts import target_context
     from codespec.startup.tuning import measure_again, prompt_budget
 
@@ -189,7 +192,7 @@ def check_prompts(engine: Engine, config: EngineConfig) -> Finding:
 
 
 def _check_arithmetic(engine: Engine, config: EngineConfig) -> Finding:
-    """Report the check of exact mode, which the engine's start has made."""
+    """Report whether exact mode holds; the engine tested that when it started."""
     if config.mode == "fast":
         message = "fast mode is set, so texts may differ at near-ties; exact mode was not tried"
         return well("arithmetic", message)
@@ -206,7 +209,7 @@ def _check_arithmetic(engine: Engine, config: EngineConfig) -> Finding:
 
 
 def varying(variance: str) -> Finding:
-    """Return the finding for a model whose rows depend on each other."""
+    """Return the finding for a model whose results for one text depend on the other texts in its batch."""
     message = f"exact mode does not hold here ({variance}), so texts may differ at near-ties"
     return warning("arithmetic", message, 'set mode = "fast" to accept that, or report it')
 

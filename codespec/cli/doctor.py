@@ -8,13 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from codespec.api.config import ServeConfig
-from codespec.cli.options import add_address_options, add_engine_options, add_flag
-from codespec.cli.parser import Parser
+from codespec.cli.options import Parser, add_address_options, add_engine_options, add_flag
 from codespec.errors import CodespecError, Finding, as_json, from_fault
 
 
 def add_parser(commands: Any) -> None:
-    """Add the command and its flags."""
     parser: Parser = commands.add_parser(
         "doctor",
         help="check everything that a completion needs and suggest fixes",
@@ -49,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def examine(options: argparse.Namespace) -> Iterator[Finding]:
-    """Yield every finding as soon as it is made. A check that fails skips only those that need its result."""
+    """Run the checks and yield each finding at once. A check is skipped if it needs the result of a failed one."""
     from codespec.cli import daemon_checks, machine_checks
 
     seen = machine_checks.Seen(options)

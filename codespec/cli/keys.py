@@ -1,4 +1,4 @@
-"""`codespec keys`: make, list and revoke the keys of the people who share a daemon."""
+"""`codespec keys`: add, list and revoke the keys of the people who share a daemon."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from codespec.user_folders import named_path
 
 
 def add_parser(commands: Any) -> None:
-    """Add the command, its sub-commands and their flags."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "keys",
         help="make, list and revoke the keys of a shared daemon",
@@ -36,17 +35,17 @@ def add_parser(commands: Any) -> None:
 
 
 def run_add(options: argparse.Namespace) -> int:
-    """Print the new key alone on stdout; return 0."""
+    """Add a key and print it on stdout, without other text; return 0."""
     from codespec.server.keys_file import add_key
 
     file = find_file(options)
     print(add_key(file, options.name))
-    say(f"{file} keeps the key's hash alone, so note the key now")
+    say(f"save the key now, because {file} contains only its hash")
     return 0
 
 
 def run_list(options: argparse.Namespace) -> int:
-    """Print the keys; return 0."""
+    """Print the names and dates of the keys; return 0."""
     from codespec.server.keys_file import read_keys
 
     keys = read_keys(find_file(options))
@@ -59,7 +58,6 @@ def run_list(options: argparse.Namespace) -> int:
 
 
 def run_revoke(options: argparse.Namespace) -> int:
-    """Remove a key; return 0."""
     from codespec.server.keys_file import revoke_key
 
     revoke_key(find_file(options), options.name)
@@ -68,7 +66,7 @@ def run_revoke(options: argparse.Namespace) -> int:
 
 
 def find_file(options: argparse.Namespace) -> Path:
-    """Return the keys file from the flag, or from the settings of the daemon. Raise ConfigError if there is none."""
+    """Return the keys file that the flag or the daemon's settings name. Raises ConfigError if neither names one."""
     named = resolve_serve({"keys": options.keys}, options.config).keys
     if not named:
         raise ConfigError("No keys file is set", "give --keys FILE, the same as to `codespec serve`")

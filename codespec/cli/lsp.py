@@ -1,4 +1,4 @@
-"""`codespec lsp`: the language server for editors, implemented in codespec_lsp."""
+"""`codespec lsp`: run the language server, which is in the package codespec_lsp."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from codespec.store.choice import model_name
 
 
 def add_parser(commands: Any) -> None:
-    """Add the command and its flags."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "lsp",
         help="run the language server that editors start",
@@ -35,13 +34,13 @@ def run(options: argparse.Namespace) -> int:
     from codespec_lsp.messages import serve_stdio, serve_tcp
     from codespec_lsp.settings import EditorSettings, read_settings
 
-    model = model_name(options.model or "") or None  # no daemon could start with an unknown one
+    model = model_name(options.model or "") or None  # an unknown model is an error now, not at the daemon's start
     sent = {"url": options.daemon, "startDaemon": False if options.no_start else None, "model": model}
     defaults, faults = read_settings(sent, EditorSettings())
     if faults:
-        raise ConfigError(f"--daemon {options.daemon} is not an address", "write one such as http://127.0.0.1:8765")
+        raise ConfigError(f"--daemon {options.daemon} is not a valid address", "give one like http://127.0.0.1:8765")
     if options.tcp is not None and not 0 <= options.tcp <= 65535:
-        raise ConfigError(f"--tcp {options.tcp} is not a port", "choose 0 to 65535")
+        raise ConfigError(f"--tcp {options.tcp} is not a valid port", "choose one from 0 to 65535")
     if options.tcp is None:
         return serve_stdio(defaults, copilot=options.copilot)
     return serve_tcp(options.tcp, defaults, copilot=options.copilot)

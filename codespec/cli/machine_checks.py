@@ -1,6 +1,6 @@
-"""Check this machine for `codespec doctor`: packages, settings, models, memory, device and folders.
+"""The checks of `codespec doctor` that concern this machine: settings, packages, models, memory, device and folders.
 
-Loads no weights and downloads nothing. Sizes are estimates that leave out temporary tensors and padding.
+No check loads weights or downloads anything. Estimates of memory leave out temporary tensors and padding.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from codespec.user_folders import cache_folder, state_folder
 ENGINE_PACKAGES = ("numpy", "aiohttp", "gguf")
 TORCH_PACKAGES = ("torch", "transformers", "safetensors")  # for models that the native kernels do not compute
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
-USUAL_BATCH = 8  # assumed max_batch if it is measured at startup
-NEARLY = 0.8  # share of the free memory
+USUAL_BATCH = 8  # assumed max_batch if the setting is 0, which means that each start measures it
+NEARLY = 0.8  # share of the free memory above which the need for memory is a warning
 
 
 @dataclass(slots=True)
 class Seen:
-    """Results that later checks read; None for what could not be read.
+    """Results of earlier checks, which later ones read. None: not known.
 
-    config    the settings of an engine that this machine has to run
-    found     the program at the daemon's address
-    packages  whether the packages that the configured models need can be imported
+    config    settings of the engine; None if an upstream server writes the completions
+    found     the program that listens at the daemon's address
+    packages  whether all packages that the configured models need can be imported
     fits      whether the models are complete and fit into memory
     """
 
@@ -68,17 +68,17 @@ class Seen:
 
     @property
     def daemon(self) -> Mapping[str, Any]:
-        """The report of the user's own daemon; {} if none answers."""
+        """The health report of the user's own daemon; {} if no daemon answers."""
         return self.found.daemon if self.found is not None else {}
 
     @property
     def upstream(self) -> bool:
-        """Whether another server writes the text."""
+        """Whether an upstream server writes the completions."""
         return self.serve is not None and bool(self.serve.upstream)
 
 
 def check_settings(seen: Seen) -> Iterator[Finding]:
-    """Check the engine's settings, and say which model they choose and why."""
+    """Check the engine's settings, and report the model that they select and the reason."""
     yield well("python", f"{platform.python_version()} on {platform.machine()}, codespec {__version__}")
     settings, choice = seen.options.config, choose_config(seen.options)
     seen.config = choice.config
@@ -90,9 +90,9 @@ def check_settings(seen: Seen) -> Iterator[Finding]:
 
 
 def check_packages(seen: Seen) -> Iterator[Finding]:
-    """Check that the packages for the configured models load; those of the defaults if the settings are invalid.
+    """Check that the packages that the configured models need load; with invalid settings, those of the default models.
 
-    An editor works without them if a daemon runs elsewhere.
+    A missing package is only a warning if a daemon answers, because an editor then works without it.
     """
     if seen.upstream:
         return
@@ -112,35 +112,35 @@ def check_packages(seen: Seen) -> Iterator[Finding]:
 
 
 def check_target(seen: Seen) -> Iterator[Finding]:
-    """Check that the target's files are complete and can be used, and whether it uses the text after the cursor."""
+    """Check the target's files, and whether it uses the text after the cursor."""
     if seen.config is not None:
-        found, seen.target = _look_at("target", seen.config.target)
+        found, seen.target = _check_model("target", seen.config.target)
         yield found
     if seen.target is not None:
         yield check_fill_in(seen.target)
 
 
 def check_drafter(seen: Seen) -> Iterator[Finding]:
-    """Check the drafter's files, if there is one."""
+    """Check the drafter's files, if a drafter is configured."""
     if seen.config is not None and seen.config.drafter == "none":
         yield well("drafter", "none: drafts only copy from the text")
     elif seen.config is not None:
-        found, seen.drafter = _look_at("drafter", seen.config.drafter)
+        found, seen.drafter = _check_model("drafter", seen.config.drafter)
         yield found
 
 
-def _look_at(role: str, name: str) -> tuple[Finding, ModelFacts | None]:
-    """Return the finding about a model, and the facts in its files if it can be used."""
+def _check_model(role: str, name: str) -> tuple[Finding, ModelFacts | None]:
+    """Return the finding about a model, and the facts in its files (None if the model can't be used)."""
     model = resolve(name)
     if model.fetched() is None:
-        fix = "the first start fetches it; `hf download` does so now"
+        fix = "run `codespec models pull`, or let the first start fetch it"
         return warning(role, f"{name} is a hub id and not on this machine yet", fix), None
     facts = read_facts(model)
     return describe(role, facts), None if facts.reasons else facts
 
 
 def check_cores(seen: Seen) -> Iterator[Finding]:
-    """Check that there are no more threads than cores."""
+    """Check that the setting `threads` is not above the number of usable cores."""
     if seen.config is None:
         return
     cores, threads = usable_cores(), seen.config.threads
@@ -162,7 +162,7 @@ def usable_cores() -> int:
 
 
 def check_device(seen: Seen) -> Iterator[Finding]:
-    """Check that the device exists and supports the number format, and the native kernels' instruction set."""
+    """Check that the device exists and computes the number format fast, and report the native kernels in use."""
     config = seen.config
     if config is None:
         return
@@ -198,7 +198,7 @@ def _gpu(device: str) -> Finding:
 
 
 def check_memory(seen: Seen) -> Iterator[Finding]:
-    """Check whether models and caches fit into free memory, unless a daemon holds them or the drafter is unknown."""
+    """Check whether models and caches fit into free memory, unless a daemon has loaded the models already."""
     config, target = seen.config, seen.target
     if config is None or target is None or (seen.drafter is None and config.drafter != "none"):
         return
@@ -216,10 +216,7 @@ def check_memory(seen: Seen) -> Iterator[Finding]:
 
 
 def needed_bytes(config: EngineConfig, target: ModelFacts, drafter: ModelFacts | None) -> tuple[float, float]:
-    """Estimate the bytes of an engine with almost empty caches, and with full ones.
-
-    The first follows the rule of `codespec models list`.
-    """
+    """Estimate an engine's memory in bytes, first with empty caches, as `codespec models list` does, then with full."""
     sides = [(target, config.dtype)]
     if drafter is not None and config.asks_drafter:
         sides.append((drafter, config.drafter_dtype))
@@ -234,12 +231,12 @@ def needed_bytes(config: EngineConfig, target: ModelFacts, drafter: ModelFacts |
 
 
 def weight_size(model: ModelFacts, dtype: str) -> int:
-    """Return the bytes of the weights in a number format; native kernels keep the bits of a GGUF file."""
+    """Return the bytes of the weights in a number format. The native kernels use a GGUF file's own numbers."""
     return model.file_bytes if dtype == "native" and model.file_bytes else model.weights.parameters * BYTES[dtype]
 
 
 def slot_size(model: ModelFacts, dtype: str, context: int) -> int:
-    """Return the bytes of one request's keys and values; 0 if config.json lacks the shape."""
+    """Return the bytes of the keys and values of `context` tokens; 0 if config.json does not give the shape."""
     values = text_config(model.config)
 
     def number(*names: str) -> int:
@@ -248,13 +245,13 @@ def slot_size(model: ModelFacts, dtype: str, context: int) -> int:
     layers, heads = number("num_hidden_layers", "n_layer"), number("num_attention_heads", "n_head")
     size = number("head_dim") or number("hidden_size", "n_embd") // max(1, heads)
     numbers = 2 * layers * (number("num_key_value_heads") or heads) * size * min(context, model.context or context)
-    if dtype == "native":  # a format of weight matrices only
+    if dtype == "native":  # a format of weights; keys and values have another
         dtype = "float16" if values.get("model_type") in NATIVE_TYPES else "float32"
     return numbers * BYTES[dtype]
 
 
 def check_folders(seen: Seen) -> Iterator[Finding]:
-    """Check that measurements and learned state can be saved."""
+    """Check that the cache and state folders are writable."""
     folders = {"cache": (cache_folder(), "XDG_CACHE_HOME"), "state": (state_folder(), "XDG_STATE_HOME")}
     for name, (folder, variable) in folders.items():
         try:
@@ -268,5 +265,4 @@ def check_folders(seen: Seen) -> Iterator[Finding]:
 
 
 def gigabytes(size: float) -> str:
-    """Return a size in bytes as text."""
     return f"{size / 1e9:.1f} GB"

@@ -1,31 +1,19 @@
-"""`codespec models`: list, pull and remove models.
-
-The list is a table of the catalogue, of other pulled models and of the recommended pairs. `codespec.store` reads the
-catalogue and fetches the models.
-"""
+"""`codespec models`: list, pull and remove models."""
 
 from __future__ import annotations
 
 import argparse
-import functools
 import importlib.util
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from codespec.errors import install_fix
 from codespec.store import pull as pulls
 from codespec.store.catalogue import OWN_DRAFTERS, Entry, Index, find_entry, is_gguf, read_advice, read_catalogue
-from codespec.store.choice import (
-    DEFAULTS,
-    SLOWEST,
-    is_native,
-    predict_step,
-    pull_command,
-    recommend,
-    takes_larger,
-)
+from codespec.store.choice import DEFAULTS, SLOWEST, is_native, predict_step, pull_command, recommend, takes_larger
 from codespec.store.disk import say, written
 from codespec.store.download import provenance
 from codespec.store.machine import has_gpu, machine_memory, measure_step, read_step
@@ -43,7 +31,6 @@ PULL = (
 
 
 def add_parser(commands: Any) -> None:
-    """Add the command, its sub-commands and their flags."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "models",
         help="list, pull and remove models",
@@ -74,14 +61,14 @@ def add_parser(commands: Any) -> None:
 
 
 def run_list(options: argparse.Namespace) -> int:
-    """Print the table, or the JSON object; return 0."""
+    """Print the catalogue, the other models in the store and the recommended pairs; return 0."""
     listed = overview()
     print(json.dumps(listed) if options.json else "\n".join(render(listed)))
     return 0
 
 
 def run_pull(options: argparse.Namespace) -> int:
-    """Fetch the model and its drafter, convert GGUF files, and print how to use them; return 0."""
+    """Pull the model and its drafter, convert GGUF files, and print the command that uses them; return 0."""
     wanted = [pulls.find_sources(options.model, options.name, options.source)]
     name = wanted[0][0].name
     entry = find_entry(name)
@@ -89,13 +76,12 @@ def run_pull(options: argparse.Namespace) -> int:
     if entry:
         _advise(entry)
         if entry.drafter in read_catalogue() and not options.no_drafter:
-            say(f"{entry.name} goes with the drafter {entry.drafter}, which is pulled too (--no-drafter skips it)")
+            say(f"{entry.drafter}, the drafter for {entry.name}, is pulled too (--no-drafter skips it)")
             wanted.append(pulls.find_sources(entry.drafter))
         elif entry.drafter in read_catalogue() and find_pulled(entry.drafter) is None:
-            flags += " --drafter none"  # the model's own drafter is not here, and no later step fetches it
+            flags += " --drafter none"  # no later step fetches the model's drafter
     for sources in wanted:
-        name = sources[0].name
-        model = pulls.pull(sources, say, functools.partial(_percent, name) if options.progress else None)
+        model = pulls.pull(sources, say, partial(_say_percent, sources[0].name) if options.progress else None)
         if is_gguf(model.model):
             _convert(model.name)
         print(f"{model.name}: {model.path}", flush=True)
@@ -104,14 +90,14 @@ def run_pull(options: argparse.Namespace) -> int:
 
 
 def run_remove(options: argparse.Namespace) -> int:
-    """Delete a model and print the disk space freed; return 0."""
+    """Delete a model and print the number of bytes freed; return 0."""
     freed = pulls.remove(options.model, say)
     print(f"removed {options.model}: {written(freed)} freed")
     return 0
 
 
 def _advise(entry: Entry) -> None:
-    """Recommend another default model if it suits the machine better. Measure the machine if its speed decides."""
+    """Recommend another default model if it suits this machine better, after a speed test if speed decides."""
     if entry.edits:
         say(f"{entry.name} predicts edits (format {entry.edits}); for completion, pull another model too")
     if entry.name not in DEFAULTS:
@@ -124,22 +110,22 @@ def _advise(entry: Entry) -> None:
 
 
 def _convert(name: str) -> None:
-    """Convert a pulled GGUF file now rather than at the first start, unless the native kernels read the file itself."""
-    here = resolve(name)
-    if here.dtype == "native" or (here.entry is None and is_native(name)):
+    """Convert a pulled GGUF file now, so that the first start need not, unless the native kernels read the file."""
+    model = resolve(name)
+    if model.dtype == "native" or (model.entry is None and is_native(name)):
         return
     if importlib.util.find_spec("torch") is None:
         say(f"{name} needs torch: {install_fix('torch')}")
     else:
-        here.folder(here.dtype)
+        model.folder(model.dtype)
 
 
-def _percent(name: str, percent: int) -> None:
+def _say_percent(name: str, percent: int) -> None:
     say(f"{name}: {percent} %")
 
 
 def overview() -> dict[str, Any]:
-    """Return the content of the list as a JSON-compatible object."""
+    """Return the JSON object of `models list --json`."""
     present, begun, memory = pulled(), pulls.partly(), machine_memory()
     best, entries = recommend(gpu=has_gpu()), read_catalogue()
     states = {**dict.fromkeys(begun, "partly"), **dict.fromkeys(present, "pulled")}
@@ -160,7 +146,7 @@ def overview() -> dict[str, Any]:
 
 
 def _facts(entry: Entry, memory: int | None) -> dict[str, Any]:
-    """Return the row of a model of the catalogue. `packaging` is the provenance of its packages, "" without any."""
+    """Return the row of a catalogue model. `packaging` describes its packages on the index; "": it has none."""
     drafter = read_catalogue().get(entry.drafter)
     needed = entry.memory + (drafter.weights if drafter else 0)
     packed = any(isinstance(source, Index) for source in entry.sources)
@@ -186,7 +172,7 @@ def _facts(entry: Entry, memory: int | None) -> dict[str, Any]:
 
 
 def render(listed: Mapping[str, Any]) -> list[str]:
-    """Return the table as lines for a terminal."""
+    """Return the lines that `models list` prints for the object of `overview`."""
     table = [_COLUMNS, *(_cells(row) for row in listed["models"])]
     widths = [max(map(len, cells)) for cells in zip(*table, strict=True)]
     lines = [_line(cells, widths) for cells in table]
@@ -206,10 +192,10 @@ def render(listed: Mapping[str, Any]) -> list[str]:
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    if "title" not in row:  # not of the catalogue
+    if "title" not in row:  # a model outside the catalogue
         return (row["name"], row["here"], *["-"] * (len(_COLUMNS) - 3), row.get("licence") or "not stated")
     yes = {True: "yes", False: "no", None: "-"}
-    slow = row["fits"] and (row["token"] or 0) > SLOWEST  # too slow for suggestions
+    slow = row["fits"] and (row["token"] or 0) > SLOWEST
     return (
         row["name"],
         row["here"] or "-",

@@ -1,4 +1,4 @@
-"""Flags shared by several commands, and what they name: an engine's settings, or a daemon. Loads no models."""
+"""The parser of all commands, and the flags that several share: the engine's settings and the daemon's address."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import argparse
 import asyncio
 import importlib.util
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from codespec.api.config import EngineConfig, resolve_serve
 from codespec.api.limits import is_host
 from codespec.api.settings import Settings, declared, plain, read_caps
-from codespec.cli.parser import Parser
 from codespec.client.connections import ProvenConnections
 from codespec.client.daemon_client import DaemonClient, Found, RawEvent
 from codespec.errors import Absent, ConfigError, install_fix
@@ -25,13 +25,64 @@ from codespec.user_folders import read_token
 if TYPE_CHECKING:
     from codespec.engine.engine import Engine
 
+MISTAKE = 2  # exit code
 SETTINGS = tuple(declared(EngineConfig))
-PAIR = ("model", "target", "drafter")  # the settings that name models
-SECONDS = 3.0  # timeout for each step of a daemon's short reply
+PAIR = ("model", "target", "drafter")  # settings that name models
+SECONDS = 3.0  # timeout for each step of a short exchange with a daemon
+
+
+class Parser(argparse.ArgumentParser):
+    """An argparse parser without abbreviated flags. `--help-all` shows settings that `--help` leaves out."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, **settings})
+        self._short: dict[argparse.Action, str] = {}  # texts that --help shows instead of a flag's whole help
+
+    def add_short(self, short: str, group: argparse._ActionsContainer, *flags: str, **settings: Any) -> None:
+        """Add a flag that --help describes with `short` (SUPPRESS: omits), and --help-all with its `help`."""
+        if not self._short:
+            self.add_argument("--help-all", action=_HelpAll, help="show all settings and exit")
+        self._short[group.add_argument(*flags, **settings)] = short
+
+    def format_help(self) -> str:
+        """Return the text of --help."""
+        texts = {action: action.help for action in self._short}
+        for action, text in self._short.items():
+            action.help = text
+        try:
+            return super().format_help()
+        finally:
+            for action, whole in texts.items():
+                action.help = whole
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse as argparse does, but exit for unknown arguments, so that a sub-command's error names its own help."""
+        options, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return options, unknown
+
+    def error(self, message: str) -> NoReturn:
+        """Print the error with the command of the help, and exit with 2."""
+        self.exit(MISTAKE, f"codespec: {one_line(message)}; see `{self.prog} --help`.\n")
+
+
+class _HelpAll(argparse.Action):
+    def __init__(self, option_strings: list[str], dest: str, help: str) -> None:
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, default=argparse.SUPPRESS, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        sys.stdout.write(argparse.ArgumentParser.format_help(parser))
+        parser.exit()
+
+
+def one_line(text: str) -> str:
+    """Return the text with spaces for its line breaks, which file and model names may contain."""
+    return " ".join(text.splitlines())
 
 
 def count(text: str) -> int:
-    """Parse an integer, or `auto`, which is 0."""
+    """Parse an integer or `auto`, which is 0. Raises ArgumentTypeError for other text."""
     if text != "auto" and not text.lstrip("-").isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is neither a whole number nor auto")
     return 0 if text == "auto" else int(text)
@@ -51,14 +102,14 @@ def add_engine_options(parser: Parser, *, leave_out: Sequence[str] = ()) -> None
 def add_config_option(
     group: argparse._ActionsContainer, words: str = "a TOML file of settings (default: your own config.toml)"
 ) -> None:
-    """Add --config, whose value is the command's settings."""
+    """Add --config; its value is a `Settings`, of the user's own file by default."""
     group.add_argument("--config", type=Settings, default=Settings(), metavar="FILE", help=words)
 
 
 def add_flag(parser: Parser, group: argparse._ActionsContainer, schema: type, name: str) -> None:
-    """Add the flag for one setting, as described by its declaration; its default is None.
+    """Add the flag of one setting, with None as its default. The setting's declaration gives its type and help.
 
-    `--help-all` shows it with its default, and `--help`, if it is common, with the first part of its text.
+    `--help-all` shows the whole help text; `--help` shows its first part, and only for common settings.
     """
     facts, default = declared(schema)[name], getattr(schema(), name)
     kind = type(default)
@@ -77,13 +128,10 @@ def add_flag(parser: Parser, group: argparse._ActionsContainer, schema: type, na
 
 
 def load_engine(config: EngineConfig) -> Engine:
-    """Build an engine. Raise ConfigError if the installation lacks the engine's packages.
-
-    Raise ModelError for a missing model before torch is imported, which takes seconds.
-    """
+    """Build an engine. Raises ConfigError if one of its packages is not installed, ModelError for a missing model."""
     if not is_installed("torch"):
-        require_engine(config)  # before a model is converted for it, which takes minutes
-    pair = open_pair(config)
+        require_engine(config)  # an error before minutes of conversion
+    pair = open_pair(config)  # an error before torch is imported, which takes seconds
     require_engine(config)
     from codespec.engine.engine import Engine
 
@@ -91,10 +139,7 @@ def load_engine(config: EngineConfig) -> Engine:
 
 
 def engine_config(options: argparse.Namespace, **overrides: Any) -> EngineConfig:
-    """Return the engine's settings for the given flags.
-
-    Raise ModelError for a missing model before torch is imported, which takes seconds.
-    """
+    """Return the engine's settings for the given flags. Raises ConfigError, and ModelError for a missing model."""
     config = choose_config(options, **overrides).config
     for name in (config.target, config.drafter if config.asks_drafter else "none"):
         if name != "none":
@@ -103,36 +148,36 @@ def engine_config(options: argparse.Namespace, **overrides: Any) -> EngineConfig
 
 
 def choose_config(options: argparse.Namespace, **overrides: Any) -> ModelChoice:
-    """Return the settings for the given flags, and the reason for the models, which need not be present."""
+    """Return the engine's settings for the given flags, and the reason for its models, which may be missing."""
     flags = {name: getattr(options, name) for name in SETTINGS}
     return choose({**flags, **overrides}, options.config)
 
 
 def is_installed(name: str) -> bool:
-    """Return whether a package can be found; it is not imported. A finder that hides packages may raise."""
+    """Return whether a package is installed, without importing it."""
     try:
         return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:
+    except ModuleNotFoundError:  # an import hook may raise it to hide a package
         return False
 
 
 def require_package(name: str) -> None:
-    """Raise ConfigError if one of codespec's own dependencies is not installed."""
+    """Raise ConfigError if this dependency of codespec is not installed."""
     if not is_installed(name):
         raise ConfigError(f"{name} is not installed", install_fix())
 
 
 def require_engine(config: EngineConfig) -> None:
-    """Raise ConfigError if a package that computes the configured models is not installed or does not load."""
+    """Raise ConfigError if a package that the configured models need is not installed or does not load."""
     require_package("numpy")
     if not config.needs_torch or (not has_native() and not is_installed("torch")):
-        require_kernels()  # without torch too: with them, most models need no torch
+        require_kernels()  # if torch is missing too, the kernels are the smaller installation
     if config.needs_torch:
         require_torch()
 
 
 def require_torch() -> None:
-    """Raise ConfigError if torch and its companions are not installed or do not load."""
+    """Raise ConfigError if torch or transformers is not installed, or torch does not load."""
     try:
         import torch  # noqa: F401
 
@@ -147,9 +192,9 @@ def require_torch() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The address of a daemon, and its token ("": none): its client without an event loop.
+    """A daemon's host, port and token ("": none), with a client for callers that run no event loop.
 
-    Connects to the daemon's port, never to its Unix socket, because `codespec doctor` checks that port. Starts nothing.
+    Connects to the port and not to the daemon's Unix socket, because `codespec doctor` checks the port.
     """
 
     host: str
@@ -158,11 +203,10 @@ class Address:
 
     @property
     def url(self) -> str:
-        """The URL of the daemon."""
         return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
 
     def look(self) -> Found:
-        """Identify the program at the address, within seconds. Raise ConfigError if a proof can't be checked."""
+        """Identify the program that listens at the address. Raises ConfigError if its proof can't be checked."""
 
         async def call() -> Found:
             async with self._client(SECONDS) as client:
@@ -171,7 +215,7 @@ class Address:
         return asyncio.run(call())
 
     def stream(self, body: Mapping[str, Any], seconds: float) -> Iterator[RawEvent]:
-        """Yield the events of codespec's own endpoint, with at most `seconds` between two. Raise DaemonError.
+        """Complete and yield the daemon's events. Raises DaemonError, also if `seconds` pass without an event.
 
         Closing the iterator cancels the request.
         """
@@ -190,7 +234,7 @@ class Address:
                 runner.run(events.aclose())
                 runner.run(client.close())
         if not is_done:
-            raise Absent("The daemon's stream ended in the middle", "look with `codespec doctor`")
+            raise Absent("The daemon's stream ended before the completion was done", "run `codespec doctor`")
 
     def _client(self, seconds: float) -> DaemonClient:
         fix = "check --url and --token-file"
@@ -200,7 +244,7 @@ class Address:
 
 
 def add_address_options(parser: argparse.ArgumentParser, *, config: bool = True) -> None:
-    """Add --url and --token-file, and --config unless another function adds it."""
+    """Add --url and --token-file, and --config if `config`."""
     parser.add_argument("--url", metavar="URL", help="where the daemon listens (default: as `codespec serve` would)")
     if config:
         add_config_option(parser, "the daemon's TOML file")
@@ -208,14 +252,14 @@ def add_address_options(parser: argparse.ArgumentParser, *, config: bool = True)
 
 
 def find_address(options: argparse.Namespace) -> Address:
-    """Return the daemon's address from --url, or from the settings it was started with. Raise ConfigError."""
+    """Return the daemon's address from --url or the daemon's settings, with its token. Raises ConfigError."""
     config = resolve_serve({"token_file": getattr(options, "token_file", None)}, options.config)
     return address_of(getattr(options, "url", None), config.host, config.port, read_token(config.token_file))
 
 
 def address_of(url: str | None, host: str, port: int, token: str) -> Address:
-    """Return the address in `url`, else that of the settings. Raise ConfigError if the URL is invalid."""
-    if url is None:  # a daemon that listens on every address is reached on the loopback one
+    """Return the address in `url` if one is given, else that of `host` and `port`. Raises ConfigError for a bad URL."""
+    if url is None:  # a daemon that listens on all interfaces is reached through loopback
         return Address({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port, token)
     match = re.fullmatch(r"http://(\[[0-9a-fA-F:]+\]|[^/:\[\]@]+):(\d{1,5})/?", url)
     if match is None or not 0 < int(match[2]) < 65536 or not is_host(match[1].strip("[]")):

@@ -1,7 +1,6 @@
-"""Parts of `codespec` in packages of their own: the laboratory and the plugins, found through their entry points.
+"""Parts of `codespec` that other packages provide: the laboratory and the plugins.
 
-A package names its modules in the entry-point group `codespec.commands`. A part whose package is not installed is one
-sentence that says how to install it. Other names in the group are ignored.
+A package lists its modules in the entry-point group `codespec.commands`; names that are not in PARTS are ignored.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ GROUP = "codespec.commands"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What users write for a part, its package's folder in a checkout, and its line in `codespec --help`."""
+    """A part: the command that needs it, its package's folder in the checkout, and its line in `codespec --help`."""
 
     command: str
     folder: str
@@ -33,7 +32,6 @@ class Part:
 
     @property
     def package(self) -> str:
-        """The package's name."""
         return f"codespec-{self.folder.rpartition('/')[2]}"
 
 
@@ -48,19 +46,19 @@ PARTS = {**COMMANDS, UPSTREAM: Part("codespec serve --upstream", "plugins/upstre
 
 
 class BackEnd(Protocol):
-    """The module that lets another server write (`codespec serve --upstream`)."""
+    """The interface of the module for `codespec serve --upstream`, in which another server writes the completions."""
 
     def connect(self, options: argparse.Namespace, config: ServeConfig) -> Source:
-        """Return the source of text for the daemon. Raises ConfigError for settings that can't be used."""
+        """Return the daemon's source of completions. Raises ConfigError for invalid settings."""
 
     def check(self, config: ServeConfig) -> Iterator[Finding]:
-        """Check the server, for `codespec doctor`."""
+        """Yield the findings of `codespec doctor` about the server."""
 
 
 def find_part(name: str, modules: Mapping[str, str] | None = None) -> Any:
-    """Return a part's module. Raises ConfigError if its package, or one that it needs, is not installed.
+    """Import a part's module. Raises ConfigError if its package or a dependency is not installed.
 
-    `modules` maps parts to modules; by default they come from the entry points.
+    `modules` maps names of parts to modules (None: those of the entry points).
     """
     part, found = PARTS[name], installed() if modules is None else modules
     fix = install_fix(folder=f"./{part.folder}")
@@ -73,24 +71,24 @@ def find_part(name: str, modules: Mapping[str, str] | None = None) -> Any:
 
 
 def installed() -> dict[str, str]:
-    """Return the modules of the installed parts, by name."""
+    """Return the module of each installed part, by the part's name."""
     return {point.name: point.value for point in entry_points(group=GROUP) if point.name in PARTS}
 
 
 def find_back_end() -> BackEnd:
-    """Return the back end that lets another server write. Raises ConfigError if it is not installed."""
+    """Import the back end of `serve --upstream`. Raises ConfigError if it is not installed."""
     back_end: BackEnd = find_part(UPSTREAM)
     return back_end
 
 
 def add_commands(commands: Any, modules: Mapping[str, str] | None = None) -> None:
-    """Add every command that is a part, or a placeholder whose run raises the error of `find_part`."""
+    """Add the commands in COMMANDS. For one that is not installed, running the command raises ConfigError."""
     found = installed() if modules is None else modules
     for name, part in COMMANDS.items():
         if name in found:
             find_part(name, found).add_parser(commands)
         else:
-            no_flags = {"add_help": False, "prefix_chars": "\0"}  # treat all that follows as words, including `--help`
+            no_flags = {"add_help": False, "prefix_chars": "\0"}  # `--help` and all flags are words
             parser = commands.add_parser(name, help=f"{part.help} (not installed)", **no_flags)
             parser.add_argument("words", nargs="*")
             parser.set_defaults(run=lambda options: find_part(options.command, {}))

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from codespec.api.config import EDITOR_IDLE_UNLOAD, ServeConfig, resolve_serve
 from codespec.api.settings import declared
-from codespec.cli.options import add_engine_options, add_flag, choose_config, require_engine, require_package
-from codespec.cli.parser import Parser
+from codespec.cli.options import Parser, add_engine_options, add_flag, choose_config, require_engine, require_package
 from codespec.cli.parts import find_back_end
 from codespec.store.choice import default_depends_on_speed, named_model
 from codespec.store.disk import say
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 
 def add_parser(commands: Any) -> None:
-    """Add the command and its flags."""
     parser: Parser = commands.add_parser(
         "serve",
         help="run the daemon for editors and completion clients",
@@ -43,7 +41,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve until a signal arrives; return 0."""
+    """Serve until SIGINT or SIGTERM arrives; return 0."""
     flags = {name: getattr(options, name) for name in declared(ServeConfig)}
     settings = resolve_serve(flags, options.config, on_demand=options.on_demand)
     source = find_back_end().connect(options, settings) if settings.upstream else _engine_source(options, settings)
@@ -53,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _engine_source(options: argparse.Namespace, settings: ServeConfig) -> Source:
-    """Return an engine of this process. It is loaded when the daemon listens."""
+    """Return the source of an engine in this process, which loads its models after the daemon has begun to listen."""
     named = {"model": options.model, "target": options.target}
     if default_depends_on_speed() and not named_model(named, options.config):
         measure_step(say)

@@ -1,7 +1,6 @@
-"""`codespec stats`: show a running daemon's counters and the learned acceptance rates, or reset the latter.
+"""`codespec stats`: show a running daemon's counters and the learned acceptance rates, or reset the rates.
 
-The daemon's numbers are those of its /metrics. Learned state is read from the user's state folder, where engines save
-it.
+The counters are those of the daemon's /metrics; engines save the rates in the user's state folder.
 """
 
 from __future__ import annotations
@@ -22,13 +21,12 @@ ABSENT = {
     "nobody": "No daemon answers at {url}: `codespec serve` starts one.",
     "locked": "The daemon at {url} requires its token: give --token-file, or set CODESPEC_SERVE_TOKEN.",
     "stranger": "The program at {url} can't prove that it is your daemon: check --url, or restart the daemon.",
-    "silent": "The program at {url} does not answer like a daemon: check --url, or look with `codespec doctor`.",
+    "silent": "The program at {url} does not answer as a daemon does: check --url, or run `codespec doctor`.",
 }
-STILL_KNOWN = "The daemon at {url} would save its learned state again when it stops: stop it, then reset."
+STILL_KNOWN = "The daemon at {url} saves its learned state again when it stops: stop it, then reset."
 
 
 def add_parser(commands: Any) -> None:
-    """Add the command and its flags."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "stats",
         help="show a daemon's counters and the learned acceptance rates",
@@ -36,7 +34,7 @@ def add_parser(commands: Any) -> None:
     )
     add_address_options(parser)
     parser.add_argument(
-        "--reset", action="store_true", help="delete the learned state of every pair; a daemon's counters go on"
+        "--reset", action="store_true", help="delete the learned state of every pair, but no daemon's counters"
     )
     parser.add_argument("--by", choices=("key",), help="show the daemon's usage by key instead: requests and tokens")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -44,7 +42,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the tables, or reset the learned state and print the number of pairs; return 0."""
+    """Print the tables, or delete the learned state and print its number of pairs; return 0."""
     address = find_address(options)
     found = address.look()
     if options.reset:
@@ -87,7 +85,7 @@ def _heads(url: str, daemon: Mapping[str, Any]) -> list[str]:
 
 
 def render_learned(rows: Sequence[LearnedRow]) -> list[str]:
-    """Return the table of learned acceptance rates, grouped by pair."""
+    """Return the lines of a table of learned acceptance rates for each pair."""
     lines = []
     for pair in dict.fromkeys(row.pair for row in rows):
         lines += [f"pair {pair}", f"{'proposer':<14}{'context':<14}{'judged':>8}{'right':>8}"]
@@ -107,13 +105,13 @@ def _forget() -> int:
 
 
 class Figures:
-    """The samples of /v1/codespec/stats, to be summed by their labels."""
+    """The samples of a daemon's /v1/codespec/stats."""
 
     def __init__(self, stats: Mapping[str, Any]) -> None:
         self._samples = [sample for family in stats["families"] for sample in family["samples"]]
 
     def by(self, name: str, label: str, *, zeros: bool = False) -> dict[str, float]:
-        """Return a metric's sums by one label, without those that are zero unless `zeros`."""
+        """Return a metric's sum for each value of a label, with sums of zero only if `zeros`."""
         sums: Counter[str] = Counter()
         for sample in self._samples:
             if sample["name"] == f"codespec:{name}":
@@ -121,17 +119,16 @@ class Figures:
         return {key: value for key, value in sums.items() if value or zeros}
 
     def sum(self, name: str) -> float:
-        """Return a metric's total."""
         return self.by(name, "").get("", 0)
 
     def quantile(self, name: str, share: float) -> float | None:
-        """Return the smallest bound that covers this share of a histogram, or None if it is empty."""
+        """Return the smallest bucket bound that covers this share of a histogram, or None if it has no samples."""
         buckets = sorted((float(le), count) for le, count in self.by(f"{name}_bucket", "le").items())
         return next((bound for bound, count in buckets if count >= share * buckets[-1][1]), None)
 
 
 def render(stats: Mapping[str, Any]) -> list[str]:
-    """Return the lines for the daemon's numbers since it started."""
+    """Return the lines of the daemon's counters."""
     figures = Figures(stats)
     lines = {
         "requests": _requests(figures),
@@ -152,7 +149,7 @@ def render(stats: Mapping[str, Any]) -> list[str]:
 
 
 def render_keys(stats: Mapping[str, Any]) -> list[str]:
-    """Return the table of usage by key."""
+    """Return the lines of a table with the requests and tokens of each key."""
     figures = Figures(stats)
     requests = figures.by("key_requests_total", "key", zeros=True)
     counted = ("prompt_tokens_total", "generation_tokens_total", "requests_open", "requests_refused_total")

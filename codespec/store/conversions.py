@@ -1,8 +1,7 @@
-"""Model folders that are made before they are loaded, each once, in a separate process, and kept in the cache.
+"""Converted model folders: a GGUF file as floats, or a model with a peft adapter merged in, cached under a hash.
 
-A folder is converted from a GGUF file, or merged from a model and a peft adapter. It is named by a hash of its sources,
-and complete or absent: it is written under a temporary name and renamed. A corrupt source can at worst kill the
-converter, which is reported as a ModelError.
+A separate process converts, because a corrupt source may crash it, which is then a ModelError. The folder gets its
+final name when it is complete.
 """
 
 from __future__ import annotations
@@ -30,52 +29,47 @@ from codespec.store.model_folder import read_header
 from codespec.store.pulled import MANIFEST
 from codespec.user_folders import cache_folder
 
-FORMAT = 1  # version of converted folders: folders of another version are converted again
-SOURCE = "codespec_source"  # key in a converted folder's config.json: the source of its weights
-# Keys below SOURCE that identify a pulled model: the SHA-256 of its GGUF file, or of each weight file. Removing the
-# model removes the folder too.
+FORMAT = 1  # version of converted folders; a folder of another version is converted again
+SOURCE = "codespec_source"  # key in a converted folder's config.json: the origin of its weights
+# Keys below SOURCE: the SHA-256 of the GGUF file, or of each weight file, of the model that the folder was made from.
 BASE_FILE, BASE_WEIGHTS = "base_sha256", "base_weights"
-SETTLED = 2.0  # seconds after which an unchanged mtime proves that the file was not written again
+SETTLED = 2.0  # seconds after a file's mtime in which another write might leave the mtime unchanged
 START = (sys.executable, "-P", "-m")
-STARTUP, SLOWEST = 300.0, 2e6  # seconds a converter may take to start, and its minimum bytes per second
-PATIENCE, BAR = 3.0, "{desc} {percentage:3.0f}%|{bar}|"  # seconds before the progress bar of a terminal, its format
-NO_SPACE = os.strerror(errno.ENOSPC)  # appears in a converter's last line
-SHARE = re.compile(r"[01]\.\d{4}")
+STARTUP, SLOWEST = 300.0, 2e6  # timeout of a converter: seconds to start, and bytes per second that it must reach
+PATIENCE, BAR = 3.0, "{desc} {percentage:3.0f}%|{bar}|"  # the progress bar: seconds before it appears, and its format
+NO_SPACE = os.strerror(errno.ENOSPC)
+SHARE = re.compile(r"[01]\.\d{4}")  # a converter's progress on stdout
 SHA256 = re.compile("[0-9a-f]{64}")
-MAX_INDEXED = 200  # number of files
+MAX_INDEXED = 200  # files in the index of hashes
 
 GGUF_CONVERTER, ADAPTER_MERGER = "codespec.backends.gguf.convert", "codespec.backends.torch.merge_adapter"
-TEXTS_ONLY = "--texts"  # the converter then writes configuration and tokenizer, without weights
-# Bytes of the setting in a header: its key, the string type, eight bytes of length, a short word.
+TEXTS_ONLY = "--texts"  # flag of the converter: write configuration and tokenizer, but no weights
+# The entry in a GGUF header: its key, the type of strings, eight bytes of length, the architecture.
 _GGUF_ARCHITECTURE = re.compile(rb"general\.architecture\x08\0\0\0(.)\0{7}([a-z0-9]+)", re.DOTALL)
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-_FOREIGN = ("layer_replication", "target_parameters", "megatron_config")  # settings beyond a model's own layers
-_NAMING = ("modules_to_save", "rank_pattern", "alpha_pattern")  # settings with entries that peft matches as patterns
-_LITERAL = re.compile(r"\^?[A-Za-z0-9_.]{1,200}")  # a layer's name or its end: as a regex it never backtracks
+_FOREIGN = ("layer_replication", "target_parameters", "megatron_config")  # settings for more than a model's own layers
+_NAMING = ("modules_to_save", "rank_pattern", "alpha_pattern")  # settings whose entries peft matches as regexes
+_LITERAL = re.compile(r"\^?[A-Za-z0-9_.]{1,200}")  # the name of a layer or its end; such a regex never backtracks
 _ADAPTED = re.compile(r"base_model\.model\.(.+)\.lora_(?:A\.weight|embedding_A)")
-TEXTS = ("*.json", "*.jinja", "merges.txt", "*.model")  # a tokenizer without tokenizer.json needs the last two
+# Configuration, chat template and tokenizer; without tokenizer.json, the tokenizer is in merges.txt or *.model.
+TEXTS = ("*.json", "*.jinja", "merges.txt", "*.model")
 
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """A conversion: `python -m module *sources FOLDER DIGEST` writes the folder named `digest`.
+    """A conversion, which the command `python -m MODULE SOURCE… FOLDER DIGEST` makes."""
 
-    progress  message for the user at the start; "": none
-    failed    start of the error message; `fix` is its end
-    nbytes    bytes to read, which bounds the time
-    """
-
-    digest: str
+    digest: str  # name of the folder in the cache
     module: str
     sources: tuple[str, ...]
-    progress: str
-    failed: str
+    progress: str  # message for the user at the start; "": none
+    failed: str  # problem in the error message
     fix: str
-    nbytes: int
+    nbytes: int  # size of the sources, from which the timeout follows
 
 
 def convert_gguf(file: Path) -> Path:
-    """Return the float folder of a GGUF file, converted now unless cached. Raises ModelError."""
+    """Return the folder of a GGUF file's weights as float32, converted unless it is cached. Raises ModelError."""
     with _readable(file):
         return _convert_file(file, hash_once(file), (), f"converting {file.name} (once)")
 
@@ -83,7 +77,7 @@ def convert_gguf(file: Path) -> Path:
 def texts_of(file: Path) -> Path:
     """Return the folder of a GGUF file's configuration and tokenizer, without weights. Raises ModelError."""
     with _readable(file):
-        floats = converted_home() / hash_once(file)  # has them, too
+        floats = converted_home() / hash_once(file)  # has configuration and tokenizer too
         if _is_complete(floats):
             return floats
         digest = hashlib.sha256(f"texts 1\n{file.name} {floats.name}".encode()).hexdigest()
@@ -97,10 +91,7 @@ def _convert_file(file: Path, digest: str, flags: tuple[str, ...], progress: str
 
 
 def merge_adapter(base: Path, adapter: Path) -> Path:
-    """Return the folder of a Hugging Face model with an adapter merged into it, merged now unless cached.
-
-    Raises ModelError.
-    """
+    """Return the folder of a Hugging Face model with an adapter merged in, made unless cached. Raises ModelError."""
     check_adapter(adapter)
     with _readable(adapter):
         weights = (*sorted(base.glob("*.safetensors")), adapter / ADAPTER_WEIGHTS)
@@ -118,13 +109,13 @@ def merge_adapter(base: Path, adapter: Path) -> Path:
 
 
 def text_files(folder: Path) -> list[Path]:
-    """Return a folder's configuration, tokenizer and chat template, which a converted or merged model copies."""
+    """Return the files of a folder's configuration, tokenizer and chat template."""
     return sorted(file for pattern in TEXTS for file in folder.glob(pattern) if file.name != MANIFEST)
 
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Turn an OSError into a ModelError about its file, or about `path` if the error names none."""
+    """Turn an OSError into a ModelError that names the error's file, or `path` if the error has no file."""
     try:
         yield
     except OSError as error:
@@ -133,20 +124,20 @@ def _readable(path: Path) -> Iterator[None]:
 
 
 def gguf_architecture(file: Path) -> str:
-    """Return the architecture that a GGUF file names near its beginning, or "" if it names none. Raises OSError."""
+    """Return the architecture in the first 64 KiB of a GGUF file, or "" if there is none. Raises OSError."""
     with open_regular(file) as stream:
         match = _GGUF_ARCHITECTURE.search(stream.read(1 << 16))
     return match[2][: match[1][0]].decode() if match is not None else ""
 
 
 def source_parameters(config: Mapping[str, Any]) -> int:
-    """Return the number of weights of the file that a folder without weights was made from, or 0 for another folder."""
+    """Return the parameters of the GGUF file behind a folder of `texts_of`, from its config.json; 0 for another."""
     count = _mapping(config.get(SOURCE)).get("parameters", 0)
     return count if isinstance(count, int) else 0
 
 
 def source_quantization(config: Mapping[str, Any]) -> str:
-    """Return the original format of a converted model ("Q4_1"), from its config.json, or "" for any other model."""
+    """Return the number format of the GGUF file ("Q4_1") that a config.json was made from; "" for any other."""
     return str(_mapping(config.get(SOURCE)).get("quantization", ""))
 
 
@@ -155,20 +146,20 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def is_adapter(folder: Path) -> bool:
-    """Return whether a folder contains an adapter and no whole model."""
+    """Return whether a folder contains a peft adapter and no model."""
     return (folder / ADAPTER_CONFIG).is_file() and not any(folder.glob("model*.safetensors"))
 
 
 def base_model_name(adapter: Path) -> str:
-    """Return the model that an adapter was trained for, from its configuration. Raises ModelError if missing."""
+    """Return the name of the model that an adapter was trained for. Raises ModelError if it names none."""
     name = read_json(adapter / ADAPTER_CONFIG).get("base_model_name_or_path")
     if not isinstance(name, str) or not name:
-        raise ModelError(f"{adapter / ADAPTER_CONFIG} does not say which model it is for", "export the adapter again")
+        raise ModelError(f"{adapter / ADAPTER_CONFIG} does not name its base model", "export the adapter again")
     return name
 
 
 def check_adapter(adapter: Path) -> None:
-    """Raise ModelError if the adapter is not a LoRA, or if its settings claim more than its weights contain."""
+    """Raise ModelError if the adapter is not a LoRA, or if sizes in its settings exceed those of its weights."""
     settings, tensors = read_json(adapter / ADAPTER_CONFIG), read_header(adapter / ADAPTER_WEIGHTS)
     if settings.get("peft_type") != "LORA" or any(settings.get(name) for name in _FOREIGN):
         raise ModelError(f"The adapter {adapter} is not a LoRA of its model's own layers", "use a LoRA of this model")
@@ -176,7 +167,10 @@ def check_adapter(adapter: Path) -> None:
         named = settings.get(name) or []
         fits = isinstance(named, list | dict) and len(named) <= len(tensors)
         if not fits or not all(isinstance(value, str) and _LITERAL.fullmatch(value) for value in named):
-            raise ModelError(f"The adapter {adapter} lists more than layers in {name}", "use a LoRA of this model")
+            raise ModelError(
+                f"{name} of the adapter {adapter} contains other values than names of layers",
+                "use a LoRA of this model",
+            )
     tokens = settings.get("trainable_token_indices")
     lists = tokens.values() if isinstance(tokens, dict) else [tokens]
     listed = sum(len(each) for each in lists if isinstance(each, list))
@@ -187,26 +181,25 @@ def check_adapter(adapter: Path) -> None:
         ("number of tokens", listed, max((tensor.shape[0] for tensor in tensors if tensor.shape), default=0)),
     ):
         if _size(claimed) > held:
-            problem = f"The adapter {adapter} claims the {what} {claimed}, and its weights hold {held}"
+            problem = f"The adapter {adapter} states the {what} {claimed}, but its weights have {held}"
             raise ModelError(problem, "fetch it again")
 
 
 def _size(value: Any) -> float:
-    """Return a size as a number, or infinity for any other value."""
     return value if isinstance(value, int) else inf
 
 
 def adapted_layers(adapter: Path) -> list[str]:
     """Return the names of the layers that an adapter changes, from its weights.
 
-    The settings may name them by patterns, which are untrusted and never matched: one can take a regex engine minutes.
+    Its settings may name layers by regexes, which are untrusted and not used: one could run for minutes.
     """
     matches = (_ADAPTED.fullmatch(tensor.name) for tensor in read_header(adapter / ADAPTER_WEIGHTS))
     return sorted({match[1] for match in matches if match is not None})
 
 
 def convert_once(conversion: Conversion) -> Path:
-    """Return the converted folder, made now if it is not in the cache, after a line on stderr. Raises ModelError."""
+    """Return the converted folder. Convert first, after a line on stderr, unless it is cached. Raises ModelError."""
     folder = converted_home() / conversion.digest
     if _is_complete(folder):
         return folder
@@ -217,12 +210,12 @@ def convert_once(conversion: Conversion) -> Path:
 
 
 def converted_home() -> Path:
-    """Return the folder of all converted models, each in a folder named by its digest."""
+    """Return the cache of converted models: the parent of their folders and of the index of hashes."""
     return cache_folder() / "gguf"
 
 
 def _source(folder: Path) -> Mapping[str, Any]:
-    """Return what a converted folder's config.json records of its source; {} for another folder."""
+    """Return the table SOURCE of a converted folder's config.json; {} for another folder."""
     try:
         return _mapping(read_json_file(folder / "config.json")[SOURCE])
     except (OSError, ValueError, KeyError, TypeError):
@@ -235,7 +228,7 @@ def _is_complete(folder: Path) -> bool:
 
 def _convert(conversion: Conversion, folder: Path) -> None:
     part = folder.with_suffix(".part")
-    drop(part)  # left by a process that was killed
+    drop(part)  # a killed process may have left one
     part.mkdir()
     if conversion.progress:
         say(conversion.progress)
@@ -248,10 +241,9 @@ def _convert(conversion: Conversion, folder: Path) -> None:
 
 
 def run_converter(conversion: Conversion, folder: Path) -> None:
-    """Run the converter, which writes into `folder`, with a progress bar on a terminal if it prints shares from 0 to 1.
+    """Run the converter, which writes into `folder`. Raises ModelError for its own error, a crash or a timeout.
 
-    The converter exits with 2 and one sentence on stderr if it cannot convert. Raises ModelError for that, for a crash
-    and for a timeout.
+    The converter reports an error by the exit code 2 and one sentence on stderr.
     """
     seconds = STARTUP + conversion.nbytes / SLOWEST
     command = [*START, conversion.module, *conversion.sources, str(folder), conversion.digest]
@@ -287,7 +279,7 @@ def run_converter(conversion: Conversion, folder: Path) -> None:
 
 
 def _show_progress(process: subprocess.Popen[str]) -> None:
-    """Show a bar of the shares that a converter prints, one per line, after PATIENCE seconds. Ignores other lines."""
+    """Show the progress that a converter prints, shares from 0 to 1, as a bar on a terminal. Ignores other lines."""
     from tqdm import tqdm
 
     assert process.stdout is not None
@@ -299,9 +291,9 @@ def _show_progress(process: subprocess.Popen[str]) -> None:
 
 
 def base_of(folder: Path, weights: Sequence[Path]) -> dict[str, Any]:
-    """Return BASE_FILE or BASE_WEIGHTS for a folder made from `folder` and its weight files.
+    """Return the keys of SOURCE that identify the model `folder`, which an adapter is merged into.
 
-    If `folder` is itself a converted folder, returns the base recorded there.
+    If `folder` is itself converted, they identify the model that it was converted from.
     """
     if folder.parent != converted_home():
         return {BASE_WEIGHTS: {file.name: hash_once(file) for file in weights}}
@@ -310,9 +302,9 @@ def base_of(folder: Path, weights: Sequence[Path]) -> dict[str, Any]:
 
 
 def made_from(sha256: Mapping[str, str], model: str) -> list[Path]:
-    """Return the folders that were converted or merged from a model.
+    """Return the folders that were converted or merged from a model with these SHA-256 by file.
 
-    `sha256` holds the hash of each of its files; `model` is its GGUF file, or "" for a folder.
+    `model` is the name of its GGUF file, or "" if it is a folder.
     """
     digest, folders = sha256.get(model, ""), []
     if SHA256.fullmatch(digest):
@@ -327,7 +319,7 @@ def made_from(sha256: Mapping[str, str], model: str) -> list[Path]:
 
 
 def remove_converted(folder: Path) -> None:
-    """Delete a converted folder under its lock, after renaming it, because no process may read half of it."""
+    """Delete a converted folder under its lock. It is renamed first, so that no process finds it half deleted."""
     part = folder.with_suffix(".part")
     with lock_file(folder.with_suffix(".lock")):
         drop(part)
@@ -337,7 +329,7 @@ def remove_converted(folder: Path) -> None:
 
 
 def hash_once(file: Path) -> str:
-    """Return a file's SHA-256, from the index if path, size and mtime match; without an index, it is hashed each time.
+    """Return a file's SHA-256, from the index if its path, size and mtime are those of an entry.
 
     Raises ModelError for a pipe, a device or a folder, and OSError for an unreadable file.
     """
@@ -358,6 +350,6 @@ def hash_once(file: Path) -> str:
 
 
 def _parse_index(values: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Return the valid entries: size, mtime and SHA-256 by path."""
+    """Return the valid entries of the index: [size, mtime in ns, SHA-256] by path."""
     entries = {place: value for place, value in values.items() if isinstance(value, list) and len(value) == 3}
     return {place: value for place, value in entries.items() if SHA256.fullmatch(str(value[2]))}

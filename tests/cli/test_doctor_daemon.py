@@ -116,7 +116,7 @@ class Fickle(fakes.FakeEngine):
 
 
 @pytest.mark.parametrize(
-    ("breaks", "message"), [(False, "writes another text"), (True, "did not complete a short text (")]
+    ("breaks", "message"), [(False, "differs from its text without"), (True, "did not complete a short text (")]
 )
 def test_a_probe_of_a_daemon(breaks: bool, message: str, command: Command, models: Models) -> None:
     words = ("doctor", "--target", models.target, "--drafter", "none", "--url")

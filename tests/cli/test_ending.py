@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from codespec import errors
-from codespec.cli.parser import run_to_exit_code
+from codespec.cli import run_to_exit_code
 
 
 def raiser(error: BaseException) -> Callable[[], int]:
@@ -45,7 +45,7 @@ def test_an_interrupt_ends_silently(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(("file", "what"), [(None, "The output"), ("/x/y", "/x/y")])
 def test_a_full_disk_is_not_always_the_outputs(file: str | None, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("codespec.cli.parser._discard", lambda _stream: None)
+    monkeypatch.setattr("codespec.cli._discard", lambda _stream: None)
     message = io.StringIO()
     monkeypatch.setattr("sys.stderr", message)
     assert run_to_exit_code(raiser(OSError(errno.ENOSPC, "full", file))) == 2

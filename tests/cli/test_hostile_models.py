@@ -155,13 +155,13 @@ def test_loaded(case: str, folder: Path, source: Path, sound: dict[str, Ended]) 
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"r": 10**9}, "claims the rank 1000000000, and its weights hold 2"),
-        ({"r": 2, "trainable_token_indices": {"embed_tokens": [1] * 10**6}}, "claims the number of tokens 1000000"),
+        ({"r": 10**9}, "states the rank 1000000000, but its weights have 2"),
+        ({"r": 2, "trainable_token_indices": {"embed_tokens": [1] * 10**6}}, "states the number of tokens 1000000"),
         ({"r": 2, "layer_replication": [[0, 2]] * 10**5}, "not a LoRA of its model's own layers"),
-        ({"r": 2, "rank_pattern": {SLOW: 2}}, "lists more than layers in rank_pattern"),
-        ({"r": 2, "alpha_pattern": {SLOW: 2}}, "lists more than layers in alpha_pattern"),
-        ({"r": 2, "modules_to_save": [SLOW]}, "lists more than layers in modules_to_save"),
-        ({"r": 2, "modules_to_save": 5}, "lists more than layers in modules_to_save"),
+        ({"r": 2, "rank_pattern": {SLOW: 2}}, "rank_pattern of the adapter"),
+        ({"r": 2, "alpha_pattern": {SLOW: 2}}, "alpha_pattern of the adapter"),
+        ({"r": 2, "modules_to_save": [SLOW]}, "modules_to_save of the adapter"),
+        ({"r": 2, "modules_to_save": 5}, "modules_to_save of the adapter"),
     ],
     ids=lambda value: value[:20] if isinstance(value, str) else "",
 )

@@ -69,7 +69,7 @@ def test_a_terminal_without_utf_8_gets_escapes() -> None:
 def printing(text: str) -> str:
     """Return a program that prints a text like a command."""
     return f"""
-from codespec.cli.parser import run_to_exit_code
+from codespec.cli import run_to_exit_code
 def command():
     print({text!r})
     return 0

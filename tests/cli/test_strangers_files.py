@@ -12,8 +12,8 @@ import pytest
 
 from codespec.api.config import resolve_serve
 from codespec.api.settings import Settings
+from codespec.cli import run_to_exit_code
 from codespec.cli.complete import read_source
-from codespec.cli.parser import run_to_exit_code
 from codespec.errors import ConfigError, RequestError
 
 
@@ -52,7 +52,7 @@ def test_other_ways_in_which_a_disk_is_full(code: int, why: str, capsys: pytest.
         raise OSError(code, "full", "/x/y")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("codespec.cli.parser._discard", lambda _stream: None)
+        patch.setattr("codespec.cli._discard", lambda _stream: None)
         assert run_to_exit_code(command) == 2
     assert why in capsys.readouterr().err
 
@@ -60,7 +60,7 @@ def test_other_ways_in_which_a_disk_is_full(code: int, why: str, capsys: pytest.
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_streams_that_are_closed_are_empty_ones(closed: str) -> None:
     """Nothing opened later may take the place of a standard stream."""
-    script = "import os,sys;from codespec.cli.parser import run_to_exit_code as run;"
+    script = "import os,sys;from codespec.cli import run_to_exit_code as run;"
     script += "run(lambda:print(1)or print(2,file=sys.stderr)or len(sys.stdin.read(1)));"
     script += "os._exit(os.open(os.devnull,0)<=2 or 7)"
     found = subprocess.run(

@@ -253,8 +253,8 @@ def test_a_signal_while_clients_are_connected_prints_nothing() -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--tcp", "99999"], "--tcp 99999 is not a port"),
-        (["--daemon", "nowhere"], "--daemon nowhere is not an address: write one such as"),
+        (["--tcp", "99999"], "--tcp 99999 is not a valid port"),
+        (["--daemon", "nowhere"], "--daemon nowhere is not a valid address: give one like"),
         (["--tcp", "0", "--stdio"], "not allowed with"),
     ],
 )

@@ -27,7 +27,7 @@ from tests.server.test_process import Process, daemon, over_unix
 
 ENDLESS = {"prefix": "def f(x):\n", "max_tokens": 1900, "shape": "raw", "speculate": False}
 DYING = """
-from codespec.cli.parser import run_to_exit_code
+from codespec.cli import run_to_exit_code
 from codespec.engine.queue import Queue
 from codespec.server.engine_thread import EngineThread
 from codespec.server.app import serve

@@ -60,7 +60,7 @@ def test_again_asks_for_nothing(hub: SmallHub, models: Command) -> None:
 def test_interrupted_then_resumed(hub: SmallHub, models: Command, home: Path, tiny_files: dict[str, bytes]) -> None:
     hub.cut[WEIGHTS] = 15_000_000
     message = sentence(models("pull", REPOSITORY))
-    assert "503" in message and "what has arrived is kept" in message
+    assert "503" in message and "which resumes the download" in message
     assert visible(home) == []
     hub.cut.clear()
     hub.broken = False
@@ -126,7 +126,7 @@ def test_wrong_hash(file: str, hub: SmallHub, models: Command, home: Path) -> No
 @pytest.mark.parametrize("name", ["", "../../tiny", "ab" * 30])
 def test_a_hash_that_is_none(name: str, hub: SmallHub, models: Command) -> None:
     hub.lies["config.json"] = name
-    assert "gives no size and hash for config.json" in sentence(models("pull", REPOSITORY))
+    assert "config.json of tiny-people/tiny-coder can't be verified" in sentence(models("pull", REPOSITORY))
 
 
 @pytest.mark.parametrize(
@@ -134,8 +134,8 @@ def test_a_hash_that_is_none(name: str, hub: SmallHub, models: Command) -> None:
     [
         ((404, "RepoNotFound"), ["has no model", "check the name"]),
         ((401, ""), ["refuses", "401", "hf auth login"]),
-        ((401, "GatedRepo"), ["is gated", "accept its licence on its page", "hf auth login"]),
-        ((403, "GatedRepo"), ["is gated", "hf auth login"]),
+        ((401, "GatedRepo"), ["require a login", "accept its licence on its page", "hf auth login"]),
+        ((403, "GatedRepo"), ["require a login", "hf auth login"]),
         ((500, ""), ["answers 500", "later"]),
     ],
 )
@@ -148,7 +148,7 @@ def test_refused(refusal: tuple[int, str], words: list[str], hub: SmallHub, mode
 
 def test_gated_files(hub: SmallHub, models: Command) -> None:
     hub.gated = True
-    assert "is gated: accept its licence" in sentence(models("pull", REPOSITORY))
+    assert "require a login: accept its licence" in sentence(models("pull", REPOSITORY))
 
 
 def test_another_name_than_it_has(models: Command) -> None:

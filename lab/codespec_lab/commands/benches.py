@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from codespec.cli.options import SETTINGS, add_engine_options, engine_config, require_package, require_torch
-from codespec.cli.parser import Parser
+from codespec.cli.options import SETTINGS, Parser, add_engine_options, engine_config, require_package, require_torch
 from codespec_lab.bench.flags import Bench
 from codespec_lab.bench.settings import BENCHES
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from codespec.api.config import EngineConfig
 from codespec.api.settings import Settings
 from codespec.api.types import CompletionRequest, DoneEvent, RoundEvent
+from codespec.cli import run_to_exit_code
 from codespec.cli.complete import FAINT, RESET, Painter
-from codespec.cli.options import require_engine
-from codespec.cli.parser import Parser, run_to_exit_code
+from codespec.cli.options import Parser, require_engine
 from codespec.errors import ModelError
 from codespec.store.catalogue import Entry, find_entry
 from codespec.store.choice import DEFAULTS, STARTER_NAME, named_model, offer, recommend, resolve_engine, takes_larger

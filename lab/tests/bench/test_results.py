@@ -9,7 +9,7 @@ import pytest
 from codespec_lab.bench import harness
 from codespec_lab.bench.harness import Results, Scenario, first_difference, publish, refuse_mismatches, write_json
 
-from codespec.cli.parser import run_to_exit_code
+from codespec.cli import run_to_exit_code
 from codespec.errors import ConfigError, MismatchError
 
 

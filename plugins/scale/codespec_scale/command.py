@@ -8,8 +8,7 @@ from typing import Any
 
 from codespec.api.config import ServeConfig
 from codespec.api.settings import declared
-from codespec.cli.options import SETTINGS, add_engine_options, add_flag, engine_config, require_package
-from codespec.cli.parser import Parser
+from codespec.cli.options import SETTINGS, Parser, add_engine_options, add_flag, engine_config, require_package
 from codespec.errors import ConfigError, install_fix
 
 REPLICAS = ("socket", "drain_seconds")  # settings that each replica's daemon gets from the replica
