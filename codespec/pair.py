@@ -1,12 +1,8 @@
-"""Whether a target and a drafter work together, by their files and on sample text: the report of `codespec check`.
+"""The report of `codespec check`: whether a target and a drafter work together, from their files and sample text.
 
-Missing or broken weights raise an error. A complete model that can't be used (a lossy tokenizer, an architecture
-without rollback) has `reasons`.
-
-The report measures how much of a perfect drafter's text survives in target tokens. The perfect drafter knows the file.
-At many positions it drafts the true text in whole drafter tokens, until they cover as many bytes as n average target
-tokens. The draft is then compared with the target's own tokens of the file. A loss means that a draft ends inside a
-target token. (The engine requests a quarter more text and cuts by tokens, so it loses at most that much.)
+The report measures perfect drafts, which are the sample's own text in whole drafter tokens, as long as n average target
+tokens. Retokenized for the target, a draft survives as far as its tokens are those of the sample: the end is lost if it
+is inside a target token. (The engine drafts a quarter more text and cuts by tokens, so it loses at most as much.)
 """
 
 from __future__ import annotations
@@ -38,14 +34,14 @@ from codespec.text.align import byte_ends, complete_utf8_length, retokenize_batc
 from codespec.text.fim_templates import FimMissing, FimTemplate, find_template
 from codespec.text.tokenizer import TextTokenizer
 
-NEAR_IN_SIZE = 4.0  # below this size ratio, drafting costs about what it saves
-LITTLE_SURVIVES = 0.9  # below this share of a perfect draft, the finding is a warning
-LENGTHS = (4, 8, 16)
-POSITIONS = 1500  # drafts per length, for a standard error of the share below 0.5 %
-MAX_FILES, MAX_BYTES, MAX_OF_ONE = 40, 400_000, 32_000
-MIN_BYTES = 4_000  # minimum for a meaningful measurement
-_WINDOW = 32  # bytes before a position that a tail window may need
-_MAX_FOLDERS, _MAX_FOUND = 2_000, 4_000  # at which the walk of a huge tree stops
+NEAR_IN_SIZE = 4.0  # if the target is less than this many times larger, drafts cost about as much as they save
+LITTLE_SURVIVES = 0.9  # if a smaller share of perfect drafts survives, the finding is a warning
+LENGTHS = (4, 8, 16)  # of perfect drafts, in average target tokens
+POSITIONS = 1500  # drafts of each length, for a standard error of the share below 0.5 %
+MAX_FILES, MAX_BYTES, MAX_OF_ONE = 40, 400_000, 32_000  # of the sample: files, bytes, bytes of one file
+MIN_BYTES = 4_000  # a smaller sample is replaced by one from the standard library
+_WINDOW = 32  # bytes before a position in which its tail window lies
+_MAX_FOLDERS, _MAX_FOUND = 2_000, 4_000  # folders and files after which the search for source files stops
 _LANGUAGES = "py pyi js mjs cjs jsx ts tsx go rs c h cc cpp hpp java kt swift cs rb php lua sh"
 _SUFFIXES = tuple(f".{name}" for name in _LANGUAGES.split())
 _SKIPPED = ("node_modules", "venv", "env", "__pycache__", "site-packages", "build", "dist")
@@ -53,36 +49,33 @@ _SKIPPED = ("node_modules", "venv", "env", "__pycache__", "site-packages", "buil
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """One side of a pair. `reasons` say why it can't be used; without a usable tokenizer, `tokenizer` is None.
-
-    `file_bytes` is the size of a GGUF file, whose bits the native kernels keep; 0 for a folder.
-    """
+    """The facts in a model's files."""
 
     name: str
     config: Mapping[str, Any]
     weights: Weights
-    tokenizer: TextTokenizer | None
-    reasons: tuple[Fault, ...]
-    file_bytes: int = 0
+    tokenizer: TextTokenizer | None  # None: not lossless
+    reasons: tuple[Fault, ...]  # why the model can't be used, if any
+    file_bytes: int = 0  # size of a GGUF file; 0 for a folder
 
     @property
     def context(self) -> int | None:
-        """Maximum context length in tokens."""
+        """Maximum context length in tokens; None if not stated."""
         return context_length(self.config)
 
     @property
     def template(self) -> FimTemplate | FimMissing | None:
-        """The fill-in-the-middle template; None without a usable tokenizer."""
+        """The fill-in-the-middle template, or why there is none; None without a tokenizer."""
         return None if self.tokenizer is None else find_template(self.tokenizer)
 
 
 def read_facts(model: ModelRef) -> ModelFacts:
-    """Read a model's files. Raises ModelError for a missing configuration, and for missing or broken weights."""
+    """Read a model's files. Raises ModelError for a missing configuration, and for missing or corrupt weights."""
     folder = model.folder()
     config = read_json(folder / "config.json")
     if not config:
         raise ModelError(f"{folder} has no config.json", "give a folder in the Hugging Face layout")
-    if count := source_parameters(config):  # a GGUF file's, known without a folder that holds the weights
+    if count := source_parameters(config):  # of a GGUF file, for which the folder has no weights
         weights = Weights(count, source_quantization(config))
     else:
         check_claims(folder)
@@ -98,33 +91,33 @@ def read_facts(model: ModelRef) -> ModelFacts:
 
 
 def _overflow(tokenizer: TextTokenizer | None, rows: object) -> Fault | None:
-    """Return why ordinary text can have ids outside an embedding of so many rows; None if it can't."""
+    """Return the fault if the tokenizer has ids beyond the `rows` of the model's embedding, else None."""
     if tokenizer is None or not isinstance(rows, int) or not any(tokenizer.token_bytes[rows:]):
         return None
     last = max(number for number, data in enumerate(tokenizer.token_bytes) if data)
-    what = f"the tokenizer has ids up to {last}, and the model has {rows} rows"
-    return Fault("tokenizer_foreign", what, "take the model's own tokenizer")
+    what = f"the tokenizer has ids up to {last}, but the model's embedding has {rows} rows"
+    return Fault("tokenizer_foreign", what, "use the model's own tokenizer")
 
 
 @dataclass(frozen=True, slots=True)
 class PairReport:
-    """The result of `codespec check`. `problem` is why the pair can't work; None if it can."""
+    """The result of `codespec check`."""
 
-    problem: Fault | None
+    problem: Fault | None  # why the pair can't work; None: it works
     sample: Sample
     findings: tuple[Finding, ...]
     perfect_drafts: tuple[PerfectDrafts, ...]
 
     @property
     def verdict(self) -> str:
-        """Whether the pair works, and the subjects to look at."""
+        """Whether the pair works, in words, with the subjects of warnings."""
         if self.problem:
             return "can't work"
         notes = dict.fromkeys(finding.name for finding in self.findings if finding.state == "warning")
         return f"works, with notes ({', '.join(notes)})" if notes else "works"
 
     def as_dict(self) -> Mapping[str, Any]:
-        """Return plain JSON values. The keys are a stable interface."""
+        """Return the object that `codespec check --json` prints, with stable keys."""
         return {
             **as_json(self.findings),
             "problem": self.problem.sentence if self.problem else None,
@@ -134,7 +127,7 @@ class PairReport:
 
 
 def check_pair(target: ModelFacts, drafter: ModelFacts, sample: Sample) -> PairReport:
-    """Compare two models by their files and on the sample text."""
+    """Compare two models by the facts in their files and by their tokens of the sample."""
     findings, drafts, problem = list[Finding](), tuple[PerfectDrafts, ...](), None
     for role, side in {"target": target, "drafter": drafter}.items():
         findings.append(describe(role, side))
@@ -156,24 +149,26 @@ def check_pair(target: ModelFacts, drafter: ModelFacts, sample: Sample) -> PairR
 
 
 def describe(role: str, facts: ModelFacts) -> Finding:
-    """Return a model's architecture, size, layers and context, or the first reason why it can't be used."""
+    """Return the finding with a model's architecture, size, layers and context, or why the model can't be used."""
     if facts.reasons:
         return from_fault(role, facts.reasons[0])
     context = f"context {facts.context:,}" if facts.context else "context not stated"
-    stored_as = source_quantization(facts.config) or facts.weights.dtype  # even if converted floats lie beside the file
+    stored_as = (
+        source_quantization(facts.config) or facts.weights.dtype
+    )  # the GGUF file's format, even if the folder is float32
     size = f"{facts.weights.parameters / 1e6:,.1f} M parameters in {stored_as}"
     kind, layers = architecture(facts.config), describe_layers(facts.config)
     return well(role, f"{kind}, {size}, {context}, {layers}, from {facts.name}")
 
 
 def check_fill_in(target: ModelFacts) -> Finding:
-    """Check whether the target is trained to fill in the middle; if not, the text after the cursor is ignored."""
+    """Return the finding about the target's fill-in-the-middle tokens: without, text after the cursor is ignored."""
     template = target.template
     if template is None or isinstance(template, FimMissing):
         message = f"the text after the cursor is not used ({template.reason if template else 'no usable tokenizer'})"
         return warning("fill-in", message, "choose a target with FIM tokens")
     others = "" if template.separator_id is not None else "; without other files, because it has no file separator"
-    return well("fill-in", f"the target fills in ({template.family}, {template.order}){others}")
+    return well("fill-in", f"the target fills in the middle ({template.family}, {template.order}){others}")
 
 
 def _check_size(ratio: float) -> Finding:
@@ -191,14 +186,14 @@ def _check_tokens(texts: Sequence[TokenizedText], left_out: int, shared: bool) -
     message += "; the vocabulary is shared, so ids pass straight through" if shared else ""
     if not left_out:
         return well("tokens", message)
-    fix = "a tokenizer has no tokens for some of their text; name others with --files"
-    return warning("tokens", f"{message}; {left_out} files left out", fix)
+    fix = "name other files with --files"
+    return warning("tokens", f"{message}; a tokenizer can't encode {left_out} files, which are left out", fix)
 
 
 def _check_drafts(drafts: Sequence[PerfectDrafts]) -> Finding:
     shares = [each.survival for each in drafts if each.survival is not None]
     if len(shares) < len(drafts):
-        return warning("drafts", "too little text to measure", "name more with --files")
+        return warning("drafts", "the text is too short to measure perfect drafts", "name more with --files")
     lengths = ", ".join(str(each.tokens) for each in drafts)
     message = f"{', '.join(f'{100 * share:.1f}' for share in shares)} % of perfect drafts of {lengths} tokens survive"
     if min(shares) >= LITTLE_SURVIVES:
@@ -208,44 +203,44 @@ def _check_drafts(drafts: Sequence[PerfectDrafts]) -> Finding:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Texts by file name, and their source."""
+    """Texts to measure on."""
 
-    source: str
-    texts: tuple[tuple[str, str], ...]
+    source: str  # in words
+    texts: tuple[tuple[str, str], ...]  # file names and their texts
 
     @property
     def size(self) -> int:
-        """Size of the text in bytes."""
+        """Bytes of all texts."""
         return sum(len(text.encode("utf-8")) for _, text in self.texts)
 
 
 @dataclass(frozen=True, slots=True)
 class PerfectDrafts:
-    """Perfect drafts of about `tokens` target tokens: sums over `rounds` positions, in target tokens."""
+    """The survival of perfect drafts of one length."""
 
-    tokens: int
-    rounds: int
-    drafted: int
-    accepted: int
+    tokens: int  # the length, in average target tokens
+    rounds: int  # number of drafts
+    drafted: int  # target tokens in all drafts
+    accepted: int  # those that survive
 
     @property
     def survival(self) -> float | None:
-        """The share of drafted tokens that match the target's own tokens."""
+        """The share of drafted tokens that survive; None without drafts."""
         return self.accepted / self.drafted if self.drafted else None
 
 
 @dataclass(frozen=True, slots=True)
 class TokenizedText:
-    """A text in target tokens with their byte `ends`. `drafter_tokens` is its length in drafter tokens."""
+    """A text of the sample in tokens."""
 
     data: bytes
-    ids: list[int]
-    ends: list[int]
-    drafter_tokens: int
+    ids: list[int]  # of the target
+    ends: list[int]  # byte offset at which each target token ends
+    drafter_tokens: int  # number of drafter tokens
 
 
 def named_sample(files: Sequence[Path]) -> Sample:
-    """Return the files named by the user, up to MAX_BYTES in total. Raises ConfigError for an unreadable one."""
+    """Read the files that the user names, up to MAX_BYTES in total. Raises ConfigError if one can't be read."""
     texts, left = [], MAX_BYTES
     for file in files:
         try:
@@ -260,23 +255,23 @@ def named_sample(files: Sequence[Path]) -> Sample:
 
 
 def find_sample(root: Path) -> Sample:
-    """Return source files of a folder, or of the standard library if they are too small."""
+    """Return a sample of the source files in a folder, or of the standard library if they have too little text."""
     own = folder_sample(root, "files here")
     return own if own.size >= MIN_BYTES else folder_sample(Path(sysconfig.get_path("stdlib")), "standard library")
 
 
 def folder_sample(root: Path, source: str) -> Sample:
-    """Return at most MAX_FILES source files in a folder, evenly spaced in the sorted list."""
+    """Return a sample of at most MAX_FILES source files in a folder, evenly spaced in the sorted list."""
     files, texts = source_files(root), []
     count = min(len(files), MAX_FILES)
     for file in (files[place * len(files) // count] for place in range(count)):
-        with suppress(OSError, NotUtf8):  # the sample can do without it
+        with suppress(OSError, NotUtf8):  # left out of the sample
             texts.append((str(file.relative_to(root)), _read(file, min(MAX_OF_ONE, MAX_BYTES // count))))
     return Sample(source, tuple(texts))
 
 
 def source_files(root: Path) -> list[Path]:
-    """Return source files in a fixed order, excluding hidden, installed and generated ones."""
+    """Return the source files in a folder in a fixed order, without hidden, installed and generated ones."""
     found: list[Path] = []
     for count, (folder, below, names) in enumerate(os.walk(root)):
         if count >= _MAX_FOLDERS or len(found) >= _MAX_FOUND:
@@ -290,7 +285,7 @@ def source_files(root: Path) -> list[Path]:
 
 
 def _read(file: Path, most: int) -> str:
-    """Read at most `most` bytes of a UTF-8 text, cut at the end of a line."""
+    """Return at most `most` bytes of a file's text, cut at the end of a line. Raises OSError and NotUtf8."""
     with open_regular(file) as stream:
         data = stream.read(most + 1)
     if len(data) > most:
@@ -303,7 +298,7 @@ def _read(file: Path, most: int) -> str:
 
 
 def tokenize_texts(target: TextTokenizer, drafter: TextTokenizer, texts: Sequence[str]) -> list[TokenizedText]:
-    """Tokenize the texts that both tokenizers can encode: a vocabulary may lack byte tokens."""
+    """Tokenize the texts that both tokenizers can encode; others have characters that a vocabulary lacks."""
     tokenized = []
     for text in texts:
         with suppress(TokenizerError):
@@ -316,9 +311,9 @@ def tokenize_texts(target: TextTokenizer, drafter: TextTokenizer, texts: Sequenc
 def draft_perfectly(
     target: TextTokenizer, drafter: TextTokenizer, texts: Sequence[TokenizedText], tokens: int, most: int = POSITIONS
 ) -> PerfectDrafts:
-    """Draft `tokens` target tokens at up to `most` evenly spaced positions and count the survivors.
+    """Draft about `tokens` target tokens at up to `most` evenly spaced positions, and count those that survive.
 
-    With a shared vocabulary, ids are passed through directly, so all survive.
+    With a shared vocabulary all survive, because drafts pass as ids.
     """
     every = [(text, index) for text in texts for index in range(1, len(text.ids) - 3 * tokens)]
     places = [(text, index, text.ends[index - 1]) for text, index in every[:: max(1, -(-len(every) // most))]]

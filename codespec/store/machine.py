@@ -1,9 +1,7 @@
-"""Query this machine's memory, processor and speed, and choose how many tokens of context fit. Does not import torch.
+"""This machine's memory, processor and speed, and the number of tokens of context that fit. Imports no torch.
 
-Measurements record the processor because results on one may not hold on another.
-The context does not depend on the drafter or the currently free memory, so a document's prompt is the same with and
-without speculation, and from one day to the next. The speed is the time per token of a 1.5 B model in four bits. It is
-measured once, in a separate process, and recorded.
+The context does not depend on the drafter or the free memory, so a document's prompt is the same with and without
+speculation, and at every start. The speed is the time per token of a 1.5B model in four bits, measured once.
 """
 
 from __future__ import annotations
@@ -26,45 +24,41 @@ from codespec.store.disk import Say
 from codespec.user_folders import cache_folder
 
 CPUINFO = Path("/proc/cpuinfo")
-# Widest first: they determine which kernels a matrix product uses.
+# Instruction sets on which the kernel of a matrix product depends, widest first.
 FEATURES = ("amx_bf16", "amx_tile", "avx512_fp16", "avx512_bf16", "avx512f", "avx_vnni", "avx2", "asimd")
-# Environment variables that torch's libraries read on first use.
+# Environment variables that keep torch's libraries from using all instruction sets.
 HIDING = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY", "MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR")
 GPU_DEVICE = Path("/dev/nvidiactl")
 CONTAINER_MEMORY = Path("/sys/fs/cgroup/memory.max")
 MEMORY = Path("/proc/meminfo")
-USUAL_CONTEXT = 2048  # tokens: minimum context if memory is short, up to the model's own limit
-CONTEXT_UNIT = 512  # tokens: caches are allocated in multiples of this
+USUAL_CONTEXT = 2048  # tokens; a shorter context is chosen only if the model has no more
+CONTEXT_UNIT = 512  # tokens; a chosen context is a multiple
 MEMORY_SHARE = 16  # 1/16 of the machine's memory is for keys and values of concurrent requests
 CACHE_SHARE = 4  # 1/4 of cache_mb is for concurrent requests; the rest is for idle documents
-# Without cache_mb: a few times as many slots as concurrent requests, up to IDLE_MB.
+# Without cache_mb, the caches have IDLE_FACTOR slots for each concurrent request, but at most IDLE_MB beyond one each.
 IDLE_FACTOR, IDLE_MB = 4, 256
 MEASURE = (sys.executable, "-P", "-m", "codespec.startup.step_speed")
-LONGEST = 120.0  # seconds of a speed measurement, including the import of torch
+LONGEST = 120.0  # seconds; timeout of a speed measurement
 
 
 @dataclass(frozen=True, slots=True)
 class Processor:
-    """A CPU.
-
-    `features` are its instruction sets among FEATURES, `hidden` the variables that keep torch from using all of them,
-    `cores` the physical cores available to this process.
-    """
+    """A CPU, as far as results and speed of models depend on it."""
 
     name: str
-    features: tuple[str, ...]
-    hidden: tuple[str, ...]
-    cores: int
+    features: tuple[str, ...]  # its instruction sets that are in FEATURES
+    hidden: tuple[str, ...]  # settings `NAME=value` of the variables in HIDING
+    cores: int  # physical cores that this process may use
 
     @property
     def label(self) -> str:
-        """A one-line description for a report."""
+        """A description on one line."""
         known = f"{self.name}, {' '.join(self.features) or platform.machine()}, {self.cores} core(s)"
         return f"{known}, {' '.join(self.hidden)}" if self.hidden else known
 
 
 def processor() -> Processor:
-    """Return this machine's CPU. The environment variables are read at each call."""
+    """Return this machine's CPU, with the current values of the variables in HIDING."""
     name, features, cores = _machine()
     hidden = tuple(f"{variable}={os.environ[variable]}" for variable in HIDING if os.environ.get(variable))
     return Processor(name, features, hidden, cores)
@@ -81,7 +75,7 @@ def _machine() -> tuple[str, tuple[str, ...], int]:
 
 
 def read_cpuinfo(text: str, usable: int) -> tuple[str, tuple[str, ...], int]:
-    """Parse /proc/cpuinfo into name, features and physical cores, of which `usable` logical ones are available."""
+    """Parse /proc/cpuinfo into name, features and physical cores. This process may use `usable` logical cores."""
     blocks = [_fields(block) for block in text.split("\n\n") if block.strip()]
     if not blocks:
         return _name_elsewhere(), (), usable
@@ -111,7 +105,7 @@ def _name_elsewhere() -> str:
 
 
 def machine_memory() -> int | None:
-    """Return the bytes of memory of this machine or its container, or None if the system does not report it."""
+    """Return the bytes of memory of this machine or its container, or None if the system does not report them."""
     try:
         whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -123,10 +117,7 @@ def machine_memory() -> int | None:
 
 
 def available_memory() -> int | None:
-    """Return the bytes still available to a program, including swap, at most `machine_memory`.
-
-    Falls back to `machine_memory` if the system does not report free memory.
-    """
+    """Return the bytes of free memory and swap; `machine_memory` if that is less, or if the system reports none."""
     whole = machine_memory()
     try:
         fields = dict(line.split(":", 1) for line in MEMORY.read_text(encoding="ascii").splitlines())
@@ -137,7 +128,7 @@ def available_memory() -> int | None:
 
 
 def has_gpu() -> bool:
-    """Return whether an NVIDIA GPU and its driver seem present, without loading any library."""
+    """Return whether an NVIDIA GPU and its driver seem to be present, without loading a library."""
     return shutil.which("nvidia-smi") is not None or GPU_DEVICE.exists()
 
 
@@ -149,7 +140,7 @@ def has_native() -> bool:
 
 
 def require_kernels() -> None:
-    """Raise ConfigError if the native kernels are not installed, or their library does not load or is stale."""
+    """Raise ConfigError if the native kernels are not installed, or if their library is outdated or does not load."""
     try:
         from codespec_native.library import NativeError, load_library
     except ModuleNotFoundError as error:
@@ -163,15 +154,15 @@ def require_kernels() -> None:
 
 
 def computes_bfloat16() -> bool:
-    """Return whether the processor has bfloat16 products; False if the system does not report it."""
+    """Return whether the processor has instructions for bfloat16 products; False if the system does not report them."""
     return not {"avx512_bf16", "amx_bf16"}.isdisjoint(processor().features)
 
 
 def choose_context(setting: int, longest: int, token_bytes: int, batch: int, room: int) -> int:
-    """Return the context in tokens, prompt and completion together, for each of `batch` requests.
+    """Return the context of each of `batch` requests: the most tokens of prompt and completion together.
 
-    A token takes `token_bytes`. The result is the setting, or (0) as many tokens as fit into `room` bytes but at least
-    USUAL_CONTEXT; never more than the model's limit.
+    It is the setting or, if that is 0, as many tokens of `token_bytes` as fit into `room` bytes, but at least
+    USUAL_CONTEXT. It never exceeds `longest`, the model's limit.
     """
     if setting:
         return min(longest, setting)
@@ -180,25 +171,25 @@ def choose_context(setting: int, longest: int, token_bytes: int, batch: int, roo
 
 
 def context_room(cache_mb: int, memory: int | None) -> int:
-    """Return the bytes for keys and values of concurrent requests: a share of cache_mb, else of the memory."""
+    """Return the bytes for keys and values of concurrent requests: a share of `cache_mb` or, if 0, of the memory."""
     return cache_mb * 2**20 // CACHE_SHARE if cache_mb else (memory or 0) // MEMORY_SHARE
 
 
 def read_step() -> float | None:
-    """Return the milliseconds per token; infinity without native kernels, None if it was not measured with these."""
+    """Return the recorded milliseconds per token; infinity without native kernels, None if there is no record."""
     return _kept().load([])
 
 
 def write_step(milliseconds: float) -> None:
-    """Keep a measurement for this processor and these kernels. Raises OSError."""
+    """Record the time per token for this processor and version of the kernels. Raises OSError."""
     kept = _kept()
     write(kept.file, kept.spell(milliseconds))
 
 
 def measure_step(say: Say) -> float | None:
-    """Return the result of `read_step`, after a measurement of some seconds if there is none yet.
+    """Return the time per token as `read_step` does, but measure it for some seconds if there is no record.
 
-    If the measurement fails, returns None and reports the reason to `say`.
+    If the measurement fails, return None and report the reason to `say`.
     """
     known = read_step()
     if known is not None or importlib.util.find_spec("numpy") is None or not has_native():
@@ -220,7 +211,7 @@ def measure_step(say: Say) -> float | None:
 
 
 def _kept() -> Kept[float]:
-    """Return the file for the measurement."""
+    """Return the record of the time per token on this processor with these kernels."""
     try:
         kernels = version("codespec_native")
     except PackageNotFoundError:

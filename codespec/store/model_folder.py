@@ -1,10 +1,8 @@
-"""Read a model folder: its architecture and layers, and its weights' sizes and formats from their headers.
+"""Read a model folder's configuration and the headers of its weight files, and refuse unsuitable or corrupt models.
 
-An architecture that can't be drafted for is refused before anything is loaded; the loader's own ragged check has the
-final say. No number in config.json or a header is trusted until it agrees with the files: sizes are compared before
-anything of that size is allocated. If each is plausible but their product exceeds the files, the loader refuses the
-model (`backends.torch.model_check`). Reads no weights: a safetensors file is eight bytes of length, a JSON header and
-the data.
+Sizes in config.json and in the headers are compared with the files before anything of that size is allocated.
+`backends.torch.model_check` makes the checks that need the network. A safetensors file is eight bytes with the length
+of its header, the header in JSON, and the data, which is not read here.
 """
 
 from __future__ import annotations
@@ -24,31 +22,31 @@ from codespec.files import open_regular, parse_json, read_json
 Config = Mapping[str, Any]
 
 _WRITES_TEXT = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
-# Words in the names of the kinds of layers.
+# Parts of the names of layer types in configurations.
 _RECURRENT = ("mamba", "linear_attention", "recurrent", "conv", "rwkv", "gated_delta", "hybrid", "lightning")
 _SLIDING = ("sliding", "chunked")
-# Model types with recurrent layers, for configurations that do not list their layers.
+# Model types with recurrent layers whose configurations do not list the layers.
 _UNLISTED = (
     "bamba", "falcon_h1", "falcon_mamba", "jamba", "lfm2", "mamba", "mamba2", "nemotron_h", "recurrent_gemma", "rwkv",
     "xlstm", "zamba", "zamba2",
 )  # fmt: skip
-# Sizes in the configurations of the recurrent layers that `backends.torch.recurrent` computes.
+# Settings of the recurrent layers that `backends.torch` computes: a configuration of each kind has all of them.
 _GATED_DELTA = ("linear_num_value_heads", "linear_key_head_dim", "linear_conv_kernel_dim")
 _SHORT_CONVOLUTION = ("conv_L_cache",)
 _CODE = "model_unsuitable"
 _QUANTIZED = "quantization_config"
-DEQUANTIZED = ("fp8", "mxfp4")  # forms of quantized weights that transformers turns into plain ones while it loads them
+DEQUANTIZED = ("fp8", "mxfp4")  # formats of quantized weights that transformers converts to floats while loading
 _OWN_ATTENTION = ("bloom", "codegen", "gptj", "mpt")  # model types that ignore transformers' attention interface
 
-# Llama-shaped models, whose whole step the native kernels compute: architectures of a GGUF file, types of a folder.
+# Models that the native kernels compute without torch: architectures of GGUF files, and model types of folders.
 NATIVE_GGUF = ("llama", "qwen2", "qwen3", "granite", "phi3")
 NATIVE_TYPES = (*NATIVE_GGUF, "mistral")
 
-HARMLESS = 1 << 16  # sizes up to this are never refused: windows, chunks, positions
+HARMLESS = 1 << 16  # sizes up to this one are accepted, even if the weights are smaller
 _LAYERS = re.compile(r"(?:n|num)(?:_hidden)?_layers?|(?:num_)?(?:en|de)coder_layers")
 _EXPERTS = re.compile(r"(?:\w+_)?experts")
 _SIZE = re.compile(
-    r"(?!\w*(?:chunk|context|ctx|length|param|position|sample|step|token|window))"  # not allocated at that size
+    r"(?!\w*(?:chunk|context|ctx|length|param|position|sample|step|token|window))"  # nothing of that size is allocated
     r"(?:(?:n|num|d)_\w+|\w+_(?:sizes?|dims?|rank|heads|features|channels)|width|depth)"
 )
 _NUMBERED = re.compile(r"(?:^|(?<=\.))(\d+)(?=\.)")
@@ -56,11 +54,11 @@ _NUMBERED = re.compile(r"(?:^|(?<=\.))(\d+)(?=\.)")
 _EXPERT_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 _CHOSEN_COUNTS = ("num_experts_per_tok", "num_experts_per_token", "top_k_experts", "moe_k")
 
-_MAX_HEADER = 100_000_000  # bytes; the format's own limit
-_MAX_DIMENSIONS = 64  # of a tensor, torch's own limit; the product of a million sizes takes hours
-# Stored constants of old checkpoints, not learned: rotary frequencies and causal masks.
+_MAX_HEADER = 100_000_000  # bytes; the limit of the safetensors format
+_MAX_DIMENSIONS = 64  # of a tensor, as in torch; the product of a million sizes would take hours
+# Constants in old checkpoints, which are not parameters: rotary frequencies and causal masks.
 _BUFFER = re.compile(r"(^|\.)(inv_freq|masked_bias|(attn|attention)\.bias)$")
-# Bits per number. Other formats are newer than the libraries that load the files.
+# Bits per number. The libraries that load the files know no other formats.
 _BITS = {
     **dict.fromkeys(("F64", "I64", "U64", "C64"), 64),
     **dict.fromkeys(("F32", "I32", "U32"), 32),
@@ -69,15 +67,15 @@ _BITS = {
     **dict.fromkeys(("F6_E2M3", "F6_E3M2"), 6),
     "F4": 4,
 }
-_SCALES = ("_scale_inv", "_scales")  # of weights in fp8 and mxfp4
-_MXFP4 = "_blocks"  # two numbers in each byte
+_SCALES = ("_scale_inv", "_scales")  # ends of the names of scales of fp8 and mxfp4 weights
+_MXFP4 = "_blocks"  # end of the names of mxfp4 weights, which have two numbers in each byte
 _HEADS = ("lm_head.weight", "embed_out.weight")
 _EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "embed_in.weight", "word_embeddings.weight")
 
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """One entry of a header."""
+    """A tensor, as described in the header of a weight file."""
 
     name: str
     dtype: str
@@ -90,12 +88,12 @@ class StoredTensor:
 
     @property
     def size(self) -> int:
-        """Size in bytes; -1 for an unknown format."""
+        """Size in bytes; -1 if the format is unknown."""
         return self.count * _BITS[self.dtype] // 8 if self.dtype in _BITS else -1
 
     @property
     def is_buffer(self) -> bool:
-        """Whether it is a stored constant. A one-dimensional bias is not, whatever its name."""
+        """Whether the tensor is a constant, not a parameter. A one-dimensional bias is always a parameter."""
         return _BUFFER.search(self.name) is not None and (len(self.shape) > 1 or not self.name.endswith(".bias"))
 
 
@@ -104,16 +102,16 @@ Layout = list[tuple[int, StoredTensor]]  # tensors, each with the offset of its 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Number of parameters, tied ones counted once, and their most common format ("BF16")."""
+    """The number of a model's parameters, and the number format of most of them."""
 
-    parameters: int
-    dtype: str
+    parameters: int  # tied ones are counted once
+    dtype: str  # for example "BF16"
 
 
 def read_weights(folder: Path, *, tied: bool) -> Weights:
-    """Count a folder's parameters. Raises ModelError for missing, truncated or corrupt files.
+    """Count the parameters in a folder's weight files. Raises ModelError for missing, truncated or corrupt files.
 
-    If `tied`, the output layer is the embedding, so a second copy in the file does not count.
+    If `tied`, the output layer shares the embedding's weights, so a copy in the files does not count.
     """
     tensors = [tensor for file in weight_files(folder) for tensor in read_header(file) if not tensor.is_buffer]
     if tied and any(tensor.name.endswith(_EMBEDDINGS) for tensor in tensors):
@@ -128,13 +126,13 @@ def read_weights(folder: Path, *, tied: bool) -> Weights:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return the files that transformers would load: those in the index, else model.safetensors, else all."""
+    """Return the files in the index, else model.safetensors, else all *.safetensors. Raises ModelError."""
     index = read_json(folder / "model.safetensors.index.json").get("weight_map")
     if isinstance(index, dict) and index:
         names = sorted(set(map(str, index.values())))
         strange = next((name for name in names if Path(name).name != name), None)
         if strange is not None:
-            what = f"The index of {folder} names {strange!r}, which is not a file in it"
+            what = f"The index of {folder} names {strange!r}, which is not a file in that folder"
             raise ModelError(what, "fetch the model again")
         return [folder / name for name in names]
     single = folder / "model.safetensors"
@@ -145,14 +143,14 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def read_header(file: Path) -> list[StoredTensor]:
-    """Return the tensors of one file. Raises ModelError like `read_layout`."""
+    """Return the tensors of a weight file. Raises ModelError as `read_layout` does."""
     return [tensor for _, tensor in read_layout(file)]
 
 
 def read_layout(file: Path) -> Layout:
-    """Return the tensors of one file, each with the offset of its first byte.
+    """Return the tensors of a weight file, each with the offset of its first byte.
 
-    Raises ModelError unless they are contiguous, each as long as its shape requires, and end at the end of the file.
+    Raises ModelError unless the tensors fill the file without gaps and have the sizes that their shapes require.
     """
     try:
         with open_regular(file) as stream:
@@ -178,7 +176,6 @@ def read_layout(file: Path) -> Layout:
 
 
 def _entry(name: str, entry: Any) -> tuple[int, int, StoredTensor]:
-    """Return a tensor with its start and end offsets. Raises ValueError and other exceptions for invalid entries."""
     start, end = entry["data_offsets"]
     shape = tuple(entry["shape"])
     if len(shape) > _MAX_DIMENSIONS:
@@ -189,28 +186,28 @@ def _entry(name: str, entry: Any) -> tuple[int, int, StoredTensor]:
 
 
 def text_config(config: Config) -> Config:
-    """Return the part of a configuration that describes the language model."""
+    """Return the settings of the language model: those under `text_config` override those beside it."""
     inner = config.get("text_config")
     return {**config, **inner} if isinstance(inner, Mapping) else config
 
 
 def architecture(config: Config) -> str:
-    """Return the class name that a model was saved with, else its model type."""
+    """Return the class name in a configuration ("LlamaForCausalLM"), else the model type, else "unknown"."""
     names = config.get("architectures")
     return str(names[0] if isinstance(names, list) and names else config.get("model_type") or "unknown")
 
 
 def why_unsuitable(config: Config) -> Fault | None:
-    """Return why a model can neither draft nor be drafted for, or None if no reason is found."""
+    """Return why a model can be neither target nor drafter, or None if its configuration gives no reason."""
     name, text = architecture(config), text_config(config)
     if config.get("is_encoder_decoder"):
-        return Fault(_CODE, f"{name} is an encoder and a decoder", "choose a causal language model")
+        return Fault(_CODE, f"{name} is an encoder-decoder model", "choose a causal language model")
     if config.get("architectures") and not name.endswith(_WRITES_TEXT):
-        return Fault(_CODE, f"{name} does not write text", "choose a causal language model")
+        return Fault(_CODE, f"{name} does not generate text", "choose a causal language model")
     runs = any(all(name in text for name in names) for names in (_GATED_DELTA, _SHORT_CONVOLUTION))
     if _has_recurrent(text) and not runs:
         what = f"{name} has recurrent layers of a kind that can't be rolled back yet"
-        return Fault(_CODE, what, "choose a model of attention, gated delta nets or short convolutions")
+        return Fault(_CODE, what, "choose a model with attention, gated delta nets or short convolutions")
     method = quantization_of(config).get("quant_method", DEQUANTIZED[0])
     if method not in DEQUANTIZED:
         return Fault(_CODE, f"its weights are quantized as {str(method)[:40]}", "use the model's GGUF file")
@@ -220,13 +217,12 @@ def why_unsuitable(config: Config) -> Fault | None:
 
 
 def quantization_of(config: Config) -> Config:
-    """Return the `quantization_config` of a config.json, or of the language model in it; {} if there is none."""
+    """Return the `quantization_config` of a configuration; {} if there is none."""
     found = text_config(config).get(_QUANTIZED)
     return found if isinstance(found, Mapping) else {}
 
 
 def _has_recurrent(text: Config) -> bool:
-    """Return whether some layers are recurrent: by the list of layers if there is one, else by the model type."""
     listed = _listed(text)
     return text.get("model_type") in _UNLISTED if listed is None else any(map(_is_recurrent, listed))
 
@@ -236,13 +232,13 @@ def _is_recurrent(kind: str) -> bool:
 
 
 def _listed(text: Config) -> list[str] | None:
-    """Return the kind of each layer, from whichever setting a family uses; None if it lists none."""
+    """Return the type of each layer, from the setting that the model's family uses; None if layers are not listed."""
     lists = (text.get(key) for key in ("layer_types", "layers_block_type", "block_types"))
     return next(([str(kind) for kind in listed] for listed in lists if isinstance(listed, list) and listed), None)
 
 
 def context_length(config: Config) -> int | None:
-    """Return the maximum context of a model in tokens, or None if not stated."""
+    """Return a model's maximum context in tokens, or None if the configuration does not state one."""
     for key in ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length", "max_seq_len", "seq_length"):
         value = text_config(config).get(key)
         if isinstance(value, int):
@@ -251,7 +247,11 @@ def context_length(config: Config) -> int | None:
 
 
 def check_claims(folder: Path) -> list[StoredTensor]:
-    """Return the tensors of the weight files. Raises ModelError if corrupt or smaller than config.json claims."""
+    """Return the tensors of a folder's weight files.
+
+    Raises ModelError if a file is corrupt, or if config.json states more layers, experts or larger sizes than the
+    tensors have.
+    """
     tensors = [tensor for file in weight_files(folder) for tensor in read_header(file)]
     numbered = _count_numbered(tensor.name for tensor in tensors)
     widest = max((size for tensor in tensors if tensor.count for size in tensor.shape), default=0)
@@ -260,9 +260,9 @@ def check_claims(folder: Path) -> list[StoredTensor]:
         if _LAYERS.fullmatch(name):
             held, what = numbered, f"{numbered} layers"
         elif _EXPERTS.fullmatch(name):
-            held, what = max(numbered, stacked), f"{max(numbered, stacked)} parts of a kind"
+            held, what = max(numbered, stacked), f"at most {max(numbered, stacked)} experts"
         elif _SIZE.fullmatch(name):
-            held, what = max(widest, HARMLESS), f"nothing larger than {widest}"
+            held, what = max(widest, HARMLESS), f"no size above {widest}"
         else:
             continue
         if value > held:
@@ -271,16 +271,13 @@ def check_claims(folder: Path) -> list[StoredTensor]:
 
 
 def not_held(folder: Path, claim: str, held: str) -> ModelError:
-    """Return the error for a size that the weights do not have."""
-    what = f"The configuration of {folder} claims {claim}, and its weights hold {held}"
+    """Return the error for a size in config.json that the weights do not have."""
+    what = f"The configuration of {folder} states {claim}, but its weights have {held}"
     return ModelError(what, "fetch or export the model again")
 
 
 def _count_numbered(names: Iterable[str]) -> int:
-    """Return the largest number of parts of one kind, such as layers.
-
-    `model.layers.7.mlp` belongs to the eighth layer.
-    """
+    """Return the length of the longest list in the names of tensors: `model.layers.7.mlp` is in the list `layers`."""
     parts: dict[str, set[str]] = defaultdict(set)
     for name in names:
         for match in _NUMBERED.finditer(name):
@@ -289,7 +286,7 @@ def _count_numbered(names: Iterable[str]) -> int:
 
 
 def _numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Yield every number with its key, from nested tables and lists too."""
+    """Yield each number with its key, also from nested tables and lists."""
     for name, value in values.items():
         for item in value if isinstance(value, list) else [value]:
             if isinstance(item, Mapping):
@@ -299,7 +296,7 @@ def _numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 
 
 def describe_layers(config: Config) -> str:
-    """Return the layers and experts that a configuration declares, and the cost of a rejected draft, as a phrase."""
+    """Return a phrase with the layers and experts of a configuration, and the cost of rolling back a rejected draft."""
     text = text_config(config)
     counts = Counter(map(_kind, _listed(text) or _unlisted(text)))
     layers = ", ".join(f"{counts[kind]} {kind}" for kind in ("attention", "sliding", "recurrent") if counts[kind])
@@ -310,13 +307,12 @@ def describe_layers(config: Config) -> str:
 
 
 def _kind(layer: str) -> str:
-    """Return `attention` for unknown layers."""
     sliding = "sliding" if any(word in layer for word in _SLIDING) else "attention"
     return "recurrent" if _is_recurrent(layer) else sliding
 
 
 def _unlisted(text: Config) -> list[str]:
-    """Return the kind of each layer of a configuration that does not list them."""
+    """Return the type of each layer for a configuration that does not list them."""
     count = _number(text, "num_hidden_layers", "n_layer", "n_layers", "num_layers")
     if (every := _number(text, "full_attention_interval")) > 1:
         return ["linear_attention" if (number + 1) % every else "full_attention" for number in range(count)]

@@ -1,7 +1,4 @@
-"""Pull a model into the store, or remove it: one process at a time, atomically, after a check of the disk space.
-
-A pull in progress is kept in a hidden folder beside the models until it is complete.
-"""
+"""Pull a model into the store, or remove it. An incomplete pull stays in a hidden folder, from which it is resumed."""
 
 from __future__ import annotations
 
@@ -40,16 +37,15 @@ _PLACES = {"hub": ("the hub", Hub), "index": ("the package index", Index)}
 
 
 def find_sources(wanted: str, name: str = "", where: str = "any") -> tuple[ModelSource, ...]:
-    """Return the sources for NAME, HUB_ID, FILE.gguf or FOLDER, at least one, in the order in which to try them.
+    """Return the sources of a catalogue name, hub id, GGUF file or folder, in the order in which to try them.
 
-    `where` limits a catalogue model to its "hub" or its "index". Raises ConfigError or ModelError if there is none.
+    `where` limits those of a catalogue model to the "hub" or the "index". Raises ConfigError or ModelError if no
+    source is left.
     """
     entry = None if _is_path(wanted) else find_entry(wanted)
     if entry is None or name:
         if where != "any":
-            raise ConfigError(
-                f"--source applies only to models of the catalogue, and {wanted} has one source", "leave it out"
-            )
+            raise ConfigError(f"--source applies only to catalogue models, not to {wanted}", "leave out --source")
         return (_single_source(wanted, name),)
     place, kind = _PLACES.get(where, ("", object))
     sources = tuple(_catalogue_source(entry, each) for each in entry.sources if isinstance(each, kind))
@@ -70,17 +66,16 @@ def _single_source(wanted: str, name: str) -> ModelSource:
     if _is_path(wanted):
         return _local_source(named_path(wanted), name)
     if name:
-        raise ConfigError(f"--name is for files and folders, and {wanted} has its own name", "leave it out")
+        raise ConfigError(f"--name applies only to files and folders, not to {wanted}", "leave out --name")
     if not is_hub_id(wanted):
-        known = "a name that `codespec models list` shows, a hub id (owner/name)"
-        fix = f"give {known}, a file (./FILE.gguf) or a folder (./FOLDER)"
+        fix = "give a name from `codespec models list`, a hub id (owner/name), ./FILE.gguf or ./FOLDER"
         raise ConfigError(f"{wanted!r} is not in the catalogue", fix)
     folder_name(wanted)
     return HubSource(wanted)
 
 
 def _is_path(wanted: str) -> bool:
-    """Return whether `wanted` is a path on this disk; owner/name always means the hub."""
+    """Return whether `wanted` is written like a path; owner/name always means the hub."""
     spelled = is_gguf(wanted) or wanted.startswith((".", "~")) or "/" in wanted or "\\" in wanted
     return spelled and not is_hub_id(wanted)
 
@@ -91,14 +86,14 @@ def _local_source(path: Path, name: str) -> ModelSource:
     source = LocalSource(path, name)
     folder_name(source.name)
     if "/" in source.name or find_entry(source.name) or source.name in _RESERVED:
-        raise ConfigError(f"{source.name} names another model already", "choose another name with --name")
+        raise ConfigError(f"{source.name} is already the name of another model", "choose another name with --name")
     return source
 
 
 def pull(sources: Sequence[ModelSource], say: Say, arrived: Tell | None = None) -> Pulled:
-    """Return the model, pulled from its first available source unless it is already present.
+    """Pull the model from the first source that provides it, unless it has been pulled already.
 
-    Reports the percentage to `arrived`. Raises ModelError, the last source's, if no source has it.
+    `arrived` gets the progress in percent. Raises the ModelError of the last source if all fail.
     """
     name = sources[0].name
     with _in_words(name, "pulled"), alone(name, say):
@@ -108,7 +103,7 @@ def pull(sources: Sequence[ModelSource], say: Say, arrived: Tell | None = None) 
             say(f"{present.name} has been pulled already ({written(present.bytes)})")
             return present
         if os.path.lexists(folder_of(name)):
-            raise ModelError(f"{folder_of(name)} is in the way and is not a pulled model", "move it elsewhere")
+            raise ModelError(f"{folder_of(name)} exists but is not a pulled model", "move it elsewhere")
         folder = part_of(name)
         try:
             plan, fetched = _fetch_any(sources, folder, say, arrived)
@@ -121,7 +116,7 @@ def pull(sources: Sequence[ModelSource], say: Say, arrived: Tell | None = None) 
 def _fetch_any(
     sources: Sequence[ModelSource], folder: Path, say: Say, arrived: Tell | None
 ) -> tuple[PullPlan, Fetched]:
-    """Try the sources in order. A full disk is not a source's fault and stops the search."""
+    """Try the sources in order. If the disk is full, the others are not tried."""
     for source in sources[:-1]:
         try:
             return _fetch(source, folder, say, arrived)
@@ -143,7 +138,7 @@ def _fetch(source: ModelSource, folder: Path, say: Say, arrived: Tell | None) ->
 
 
 def _check_same(source: ModelSource, present: Pulled) -> None:
-    """Raise ConfigError if the user's own model is already present from another source, or has changed."""
+    """Raise ConfigError if a model of this name was pulled from another path, or from other bytes at this path."""
     if not isinstance(source, LocalSource):
         return
     already = f"{present.name} has been pulled already"
@@ -155,12 +150,12 @@ def _check_same(source: ModelSource, present: Pulled) -> None:
 
 
 def _settle(folder: Path, plan: PullPlan, name: str, fetched: Fetched) -> Pulled:
-    """Write the manifest and move the complete folder into the store in one step."""
+    """Write the manifest, and rename the complete folder to its place in the store."""
     for file in folder.iterdir():
         if file.name not in fetched.sha256:
             drop(file)
         elif not is_own_file(file):
-            raise ModelError(f"{file} is not codespec's own file but a link", "remove it and pull again")
+            raise ModelError(f"{file} is a link, not a file of codespec", "remove it and pull again")
     size, date = folder_size(folder), datetime.now(UTC).isoformat(timespec="seconds")
     manifest = Pulled(name, plan.label, plan.licence, fetched.model, fetched.sha256, size, date)
     manifest.write_manifest(folder)
@@ -169,7 +164,7 @@ def _settle(folder: Path, plan: PullPlan, name: str, fetched: Fetched) -> Pulled
 
 
 def remove(name: str, say: Say) -> int:
-    """Delete a pulled model or an unfinished pull, and return the freed bytes."""
+    """Delete a pulled model and the folders converted from it, or an unfinished pull; return the freed bytes."""
     entry = find_entry(name)
     name = entry.name if entry else name
     part = part_of(name)
@@ -182,8 +177,7 @@ def remove(name: str, say: Say) -> int:
         gone = [folder for folder in made if folder.is_dir()]
         freed = sum(_freed(folder) for folder in [*gone, part])
         drop(part)
-        # Rename each folder before deleting it: a half-deleted one must not be taken for a complete one.
-        for folder in gone:
+        for folder in gone:  # each is renamed first, because a half-deleted folder could pass for a complete one
             if folder == folder_of(name):
                 make_own_folder(part.parent)
                 os.rename(folder, part)
@@ -194,34 +188,34 @@ def remove(name: str, say: Say) -> int:
 
 
 def part_of(name: str) -> Path:
-    """Return the folder of an unfinished pull. Raises ModelError if a link leads out of the store."""
+    """Return the folder of an unfinished pull. Raises ModelError if a link would lead out of the store."""
     home = models_home() / ".part"
     check_own_folder(home)
     return home / folder_name(name)
 
 
 def partly() -> list[str]:
-    """Return the names of partially pulled models."""
+    """Return the names of models whose pull is unfinished."""
     home = models_home() / ".part"
     return sorted(name_of(path.name) for path in home.iterdir()) if is_own_folder(home) else []
 
 
 def alone(name: str, say: Say) -> AbstractContextManager[None]:
-    """Wait until no other process pulls or removes this model, then keep others out."""
+    """Return the lock under which a process pulls or removes this model."""
     home = models_home() / ".locks"
     check_own_folder(home)
-    return locked(home / folder_name(name), f"another process is at work on {name}: waiting for it", say)
+    return locked(home / folder_name(name), f"another process pulls or removes {name}: waiting for it", say)
 
 
 @contextmanager
 def _in_words(name: str, what: str) -> Iterator[None]:
-    """Turn a disk error into a ModelError with the path and a remedy."""
+    """Turn an OSError into a ModelError with the path and a fix; `what` is "pulled" or "removed"."""
     try:
         yield
-    except BrokenPipeError:  # not a disk error: the reader of our output is gone
+    except BrokenPipeError:  # the reader of stdout has gone; not an error of the disk
         raise
     except OSError as error:
-        place = error.filename2 or error.filename or models_home()  # for a copy, filename2 is the destination
+        place = error.filename2 or error.filename or models_home()  # filename2 is the destination of a copy
         fix = "free some" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "check that it can be written"
         problem = f"{name} can't be {what}, because of {place} ({error.strerror or error})"
         raise ModelError(problem, f"{fix}, or set XDG_DATA_HOME to a folder elsewhere") from error

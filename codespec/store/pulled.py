@@ -1,7 +1,4 @@
-"""Store of pulled models: one folder each in the user's data folder, with a manifest.
-
-Fetches nothing and reads no weights.
-"""
+"""The store of pulled models: each is a folder with a manifest, in the user's data folder."""
 
 from __future__ import annotations
 
@@ -18,74 +15,64 @@ from codespec.user_folders import data_folder
 
 MANIFEST = "codespec_model.json"
 FORMAT = 1
-# Name of a folder; the hub's `owner/name` becomes owner--name.
 _NAME = re.compile(f"{MODEL_NAME}(/{MODEL_NAME})?")
-_ENDINGS = (".lock", ".")  # a name must not end like this
+_ENDINGS = (".lock", ".")  # invalid ends of a name
 
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """A model on this machine.
-
-    name     name in codespec
-    source   source of the pull: a package and its version, a hub id with its commit, or a path
-    licence  as its source states it; "" if it states none
-    model    file in the folder that is the model (`….gguf`); "": the folder itself, in the Hugging Face layout
-    sha256   SHA-256 by file
-    bytes    total size of all files
-    date     time of the pull, UTC
-    """
+    """The manifest of a pulled model."""
 
     name: str
-    source: str
-    licence: str
-    model: str
-    sha256: dict[str, str]
-    bytes: int
-    date: str
+    source: str  # a package and its version, a hub id and its commit, or a path
+    licence: str  # as the source states it; "": not stated
+    model: str  # the GGUF file in the folder; "": the folder is a model in the Hugging Face layout
+    sha256: dict[str, str]  # by file name
+    bytes: int  # size of all files
+    date: str  # time of the pull in UTC
     format: int = FORMAT
 
     @property
     def folder(self) -> Path:
-        """Folder of the model."""
         return folder_of(self.name)
 
     @property
     def path(self) -> Path:
-        """Path to load: the folder, or the file in it."""
+        """The model's GGUF file, or its folder."""
         return self.folder / self.model
 
     def write_manifest(self, folder: Path) -> None:
-        """Write the manifest into a folder."""
         (folder / MANIFEST).write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
 
 
 def models_home() -> Path:
-    """Return the folder of all pulled models; on Linux below XDG_DATA_HOME. It may not exist yet."""
+    """Return the parent of the pulled models' folders (on Linux below XDG_DATA_HOME), which may not exist yet."""
     return data_folder() / "models"
 
 
 def folder_of(name: str) -> Path:
-    """Return the folder of a pulled model with this name. Raises ConfigError for an invalid name."""
+    """Return the folder that a model of this name has in the store. Raises ConfigError for an invalid name."""
     return models_home() / folder_name(name)
 
 
 def folder_name(name: str) -> str:
-    """Return the folder name of a model. Raises ConfigError for an invalid name, so no name leaves the store."""
+    """Return the name of a model's folder; `owner/name` becomes owner--name.
+
+    Raises ConfigError for an invalid name, such as one that would lead out of the store.
+    """
     if not _NAME.fullmatch(name) or ".." in name or "--" in name.partition("/")[0] or name.endswith(_ENDINGS):
-        raise ConfigError(
-            f"{name!r} cannot be a model's name", "write letters, digits, '.', '_' and '-', or owner/name of the hub"
-        )
+        fix = "use letters, digits, '.', '_' and '-', or owner/name of the hub"
+        raise ConfigError(f"{name!r} can't be the name of a model", fix)
     return name.replace("/", "--")
 
 
 def name_of(folder: str) -> str:
-    """Return the model's name, the inverse of `folder_name`."""
+    """Return the name of the model in a folder, as the inverse of `folder_name`."""
     return re.sub("--(?=[A-Za-z0-9])", "/", folder, count=1)
 
 
 def pulled() -> dict[str, Pulled]:
-    """Return all pulled models by name, without folders that lack a readable manifest."""
+    """Return the manifests of all pulled models by name. Folders without a valid manifest are left out."""
     home = models_home()
     try:
         folders = sorted(path for path in home.iterdir() if not path.name.startswith(".")) if home.is_dir() else []
@@ -96,16 +83,13 @@ def pulled() -> dict[str, Pulled]:
 
 
 def find_pulled(name: str) -> Path | None:
-    """Return the path of a pulled model: a folder in the Hugging Face layout or a `.gguf` file, or None if absent.
-
-    A catalogue name and its hub id mean the same model.
-    """
+    """Return the path of the model pulled under this name or hub id, a folder or a GGUF file; None if there is none."""
     manifest = read_pulled(name)
     return manifest.path if manifest else None
 
 
 def read_pulled(name: str) -> Pulled | None:
-    """Return the manifest of a pulled model, by its name or hub id, or None."""
+    """Return the manifest of the model pulled under this name or hub id, or None if there is none."""
     entry = find_entry(name)
     try:
         return read_manifest(folder_of(entry.name if entry else name))
@@ -114,7 +98,7 @@ def read_pulled(name: str) -> Pulled | None:
 
 
 def read_manifest(folder: Path) -> Pulled | None:
-    """Return a folder's manifest, or None if it is missing, of another version or type, or of another folder."""
+    """Return a folder's manifest, or None if it is missing, corrupt, of another version or of another folder."""
     kinds = {"sha256": dict, "bytes": int, "format": int}
     try:
         manifest = Pulled(**read_json_file(folder / MANIFEST))

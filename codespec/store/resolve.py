@@ -1,8 +1,7 @@
-"""Resolve a model's name to its files on this machine, and to a folder that can be loaded.
+"""Resolve a model's name to the files to load.
 
-A name is a local folder, a GGUF file, an adapter, a pulled model, or a snapshot from the hub. `owner/name` always
-means the hub and a catalogue name always means that model, whatever the working directory: a folder of that name in
-a project is never used instead.
+A name is a folder, a GGUF file, an adapter, a pulled model or a hub id. `owner/name` always means the hub, and a
+catalogue name that model, even if the working directory has a folder of that name.
 """
 
 from __future__ import annotations
@@ -29,66 +28,53 @@ from codespec.store.model_folder import Layout, read_layout
 from codespec.store.pulled import find_pulled
 
 NATIVE = "native"
-ANY = "any"  # number format for callers that read only the configuration and the tokenizer
-# Files of a hub repository that the engine needs; other formats of the same weights are not downloaded.
+ANY = "any"  # number format of callers that read no weights
+# Files to download from a hub repository; not other formats of the same weights.
 _WANTED = [*TEXTS, "model*.safetensors", ADAPTER_WEIGHTS]
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRef:
-    """A model's name and its files on this machine.
+    """A model's name, and where its files are."""
 
-    name   as the settings give it
-    form   the form of its weights; "hub": a hub id that has not been pulled
-    path   its folder or its GGUF file; None for the form "hub"
-    entry  its entry in the catalogue, or None
-    """
-
-    name: str
-    form: Literal["folder", "adapter", "gguf", "hub"]
-    path: Path | None
-    entry: Entry | None
+    name: str  # as given, for example in the settings
+    form: Literal["folder", "adapter", "gguf", "hub"]  # hub: a hub id that has not been pulled
+    path: Path | None  # its folder or GGUF file; None: on the hub
+    entry: Entry | None  # in the catalogue
 
     @property
     def dtype(self) -> str:
-        """Number format of the weights if the settings name none."""
+        """The number format to use if the settings name none."""
         return self.entry.dtype if self.entry else EngineConfig().dtype
 
     def open(self, dtype: str) -> ModelFiles:
-        """Return the files to load for a number format, checked. Raises ModelError.
-
-        The native kernels read a GGUF file's own bits; for other formats it is converted once, as an adapter is merged.
-        """
+        """Return the files to load in a number format, converted or merged if necessary. Raises ModelError."""
         return ModelFiles.of(self, self.source() if dtype == NATIVE else self.folder(dtype))
 
     def folder(self, dtype: str = ANY) -> Path:
-        """Return the folder of the model in a number format. Raises ModelError if the hub does not give it.
+        """Return a folder with the model's configuration, tokenizer and float weights. Raises ModelError.
 
-        A GGUF file is converted to float32 once, which takes seconds to a minute. ANY needs no weights: a GGUF file's
-        configuration and tokenizer. An adapter is merged into its model, and so is the catalogue's adapter for a model.
+        It is downloaded, converted from a GGUF file or merged with an adapter once. For ANY it may lack the weights.
         """
         file = self._plain_file()
         return texts_of(file) if file is not None and dtype == ANY else self._float_folder()
 
     def source(self) -> Path:
-        """Return what the native kernels read: the GGUF file itself, or the folder of the float weights."""
+        """Return the path that the native kernels read: the GGUF file itself, or the folder of the float weights."""
         return self._plain_file() or self._float_folder()
 
     def base_folder(self) -> Path:
-        """Return the folder of a model without the catalogue's adapter, or of an adapter without its model.
-
-        A GGUF file is converted.
-        """
+        """Return the model's folder without merging an adapter. A GGUF file is converted, a hub id downloaded."""
         if self.path is None:
             return _fetch(self.name)
         return convert_gguf(self.path) if self.form == "gguf" else self.path
 
     def _plain_file(self) -> Path | None:
-        """Return the GGUF file of a model without the catalogue's adapter, else None."""
+        """Return the model's GGUF file if it needs no adapter, else None."""
         return self.path if self.form == "gguf" and not (self.entry and self.entry.adapter) else None
 
     def fetched(self) -> Path | None:
-        """Return the folder or file; for a hub id, the folder in the hub client's cache, or None. Queries no hub."""
+        """Return the folder or file on this machine, which for a hub id is in the hub client's cache; None: absent."""
         if self.path is not None:
             return self.path
         try:
@@ -97,7 +83,7 @@ class ModelRef:
             return None
 
     def _float_folder(self) -> Path:
-        """Return the folder of the float weights, with an adapter merged in if there is one."""
+        """Return the folder of the float weights, with the adapter merged in if the model has one."""
         folder = self.base_folder()
         if is_adapter(folder):
             return merge_adapter(resolve(base_model_name(folder)).base_folder(), folder)
@@ -106,21 +92,16 @@ class ModelRef:
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """The files of a model that is about to be loaded, opened once: every later step reads what is here.
-
-    path     its GGUF file, or the folder of its float weights
-    config   the folder's config.json; {} for a GGUF file
-    layouts  the tensors of each of the folder's weight files, as `read_layout` returns them
-    """
+    """The files of a model to load. Configuration and headers are read once, and every later step uses them."""
 
     ref: ModelRef
-    path: Path
-    config: Mapping[str, Any] = field(default_factory=dict)
-    layouts: Mapping[Path, Layout] = field(default_factory=dict)
+    path: Path  # a GGUF file, or a folder of float weights
+    config: Mapping[str, Any] = field(default_factory=dict)  # the folder's config.json; {} for a GGUF file
+    layouts: Mapping[Path, Layout] = field(default_factory=dict)  # of each weight file in the folder
 
     @classmethod
     def of(cls, ref: ModelRef, path: Path) -> ModelFiles:
-        """Open a file, or a folder. Raises ModelError for one without configuration or weights, or a truncated file."""
+        """Read a model's folder, or take its GGUF file. Raises ModelError for missing or truncated files."""
         if path.is_file():
             return cls(ref, path)
         if not (path / "config.json").is_file():
@@ -135,36 +116,33 @@ class ModelFiles:
 
 @dataclass(frozen=True, slots=True)
 class PairFiles:
-    """The files of the configured target, and of its drafter if there is one."""
+    """The files of the configured models."""
 
     target: ModelFiles
     drafter: ModelFiles | None
 
 
 def open_pair(config: EngineConfig) -> PairFiles:
-    """Resolve the configured models and open their files. Raises ModelError."""
+    """Resolve the configured models and read their files. Raises ModelError."""
     drafts = config.drafter != "none" and config.asks_drafter
     target = resolve(config.target).open(config.dtype)
     return PairFiles(target, resolve(config.drafter).open(config.drafter_dtype) if drafts else None)
 
 
 def resolve(name: str) -> ModelRef:
-    """Resolve a name without querying the hub or its cache.
-
-    Raises ModelError for a name that is neither on this machine nor a hub id.
-    """
+    """Resolve a name without a request to the hub. Raises ModelError if it is neither on this machine nor a hub id."""
     try:
         path, hub = Path(name).expanduser(), is_hub_id(name)
         path.exists()
-    except (OSError, RuntimeError) as error:  # a name that is too long, a forbidden folder, an unknown user
+    except (OSError, RuntimeError) as error:  # the name is too long, a folder is not readable, a user is unknown
         why = error.strerror if isinstance(error, OSError) else error
         raise ModelError(f"The model {name[:80]} can't be looked up ({why})", "check its name or path") from error
     entry = find_entry(name)
     pulled = find_pulled(name) if hub or "/" not in name else None
-    if pulled is not None:  # takes precedence over a folder of the same name
+    if pulled is not None:  # even if there is a folder of this name
         return _local(name, pulled, entry)
     if hub and path.exists():
-        what = f"{name} means a model of the hub, but a folder here has that name"
+        what = f"{name} is both a hub id and the path of a folder"
         raise ModelError(what, f"write ./{name} for the folder")
     if hub:
         return ModelRef(name, "hub", None, entry)
@@ -182,7 +160,7 @@ def _local(name: str, path: Path, entry: Entry | None) -> ModelRef:
 def _missing(name: str, path: Path) -> ModelError:
     if path.is_relative_to(SHIPPED):
         fix = "run `pip install ./weights` in codespec's checkout, or give --target and --drafter"
-        return ModelError(f"The model {path.name} that ships with codespec is not installed", fix)
+        return ModelError(f"codespec's own model {path.name} is not installed", fix)
     if find_entry(name) is not None:
         here = f", or write ./{name} for the folder" if path.is_dir() else ""
         return ModelError(f"{name} has not been pulled", f"run `codespec models pull {name}`{here}")
@@ -195,11 +173,11 @@ def _missing(name: str, path: Path) -> ModelError:
 
 
 def _fetch(name: str) -> Path:
-    """Download a hub id's files into the hub client's cache, which transformers reads too."""
+    """Download the files of a hub id into the hub client's cache."""
     try:
         return _snapshot(name)
     except (OSError, ValueError) as error:
-        what = f"{name} is not a folder here, and the hub does not provide it ({first_line(error)})"
+        what = f"{name} is not a folder here and can't be downloaded from the hub ({first_line(error)})"
         raise ModelError(what, "check the name and the network, or give a local folder") from error
 
 

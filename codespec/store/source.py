@@ -1,7 +1,6 @@
-"""Sources of models: their interface, the file filter and the hashes of all of them, and the user's own files.
+"""The interface of a model's source, the files that are accepted from any, their hashes, and the user's files as one.
 
-Accepts only safetensors weights, the configuration, the tokenizer, licence and card; never pickles or code, and
-never a file in a sub-folder or with a name that could lead out of its folder.
+Accepted are safetensors weights, configuration, tokenizer, licence and card; no pickles, no code and no sub-folders.
 """
 
 from __future__ import annotations
@@ -31,85 +30,74 @@ _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 @dataclass(frozen=True, slots=True)
 class PullPlan:
-    """Plan of a pull.
+    """The result of querying a source before a pull."""
 
-    label    source, as recorded in the manifest
-    licence  as the source states it; "" if it states none
-    size     bytes to download or to copy
-    room     additional bytes of disk, for unpacking or conversion
-    note     a clause for the user about the source; "": none
-    """
-
-    label: str
-    licence: str
-    size: int
-    room: int = 0
-    note: str = ""
+    label: str  # the source, as recorded in the manifest
+    licence: str  # as the source states it; "": not stated
+    size: int  # bytes to download or to copy
+    room: int = 0  # additional bytes of disk, for unpacking or conversion
+    note: str = ""  # a clause for the user about the source; "": none
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """Contents of the folder: the file that is the model ("": the folder) and each file's SHA-256."""
+    """The files of a complete pull."""
 
-    model: str
-    sha256: dict[str, str]
+    model: str  # the GGUF file; "": the folder is the model
+    sha256: dict[str, str]  # by file name
 
 
 class ModelSource(Protocol):
-    """One source of a model."""
+    """A source of a model."""
 
     @property
     def name(self) -> str:
-        """Name of the model in the store."""
-        ...
+        """The model's name in the store."""
 
     def plan(self) -> PullPlan:
-        """Query the source and return the plan of the pull."""
-        ...
+        """Query the source. Raises ModelError if it does not provide the model."""
 
     def fetch(self, folder: Path, say: Say) -> Fetched:
-        """Download the files into a folder that may contain leftovers of an earlier attempt, and check each of them."""
-        ...
+        """Download or copy the files into a folder, in which an earlier pull may have left some, and check them."""
 
 
 def is_wanted(file: str) -> bool:
-    """Return whether a file of a repository or folder is accepted."""
+    """Return whether a file with this name is accepted."""
     plain = bool(_PLAIN.fullmatch(file)) and file != MANIFEST
     return plain and any(fnmatchcase(file, pattern) for pattern in _WANTED)
 
 
 def check_complete(files: Collection[str], label: str) -> None:
-    """Raise ModelError if these files are not a complete model in a supported format."""
+    """Raise ModelError if a folder with these files is not a complete model in the Hugging Face layout."""
     if not any(is_wanted(file) and fnmatchcase(file, _WEIGHTS) for file in files):
         why, fix = _why_no_weights(files)
-        raise ModelError(f"{label} cannot be used because {why}", fix)
+        raise ModelError(f"{label} can't be used because {why}", fix)
     missing = [file for file in _NEEDED if file not in files]
     if missing:
         raise ModelError(f"{label} lacks {' and '.join(missing)}", "choose a complete model in the Hugging Face layout")
 
 
 def _why_no_weights(files: Collection[str]) -> tuple[str, str]:
-    """Return the reason and its fix."""
     if any(fnmatchcase(file, pattern) for file in files for pattern in _PICKLED):
         why = "its weights are pickled, and a pickle can run code when it is loaded"
-        return why, "choose one with safetensors files"
+        return why, "choose a model with safetensors files"
     if any(is_gguf(file) for file in files):
-        return "it holds GGUF files", "download the one you want and run `codespec models pull FILE.gguf`"
-    return "it holds no model*.safetensors", "choose a model in the Hugging Face layout"
+        return "it contains GGUF files", "download one and run `codespec models pull FILE.gguf`"
+    return "it contains no model*.safetensors", "choose a model in the Hugging Face layout"
 
 
 def partial_of(folder: Path, name: str, digest: str) -> Path:
-    """Return the path of an unfinished file, named by its hash: every source of the same file can resume it."""
+    """Return the path of an incomplete file, with its expected hash in the name, so that any source can resume it."""
     return folder / f"{name}.{digest[:16]}{PARTIAL}"
 
 
 def is_whole(file: Path, digest: str) -> bool:
-    """Return whether the path is an own file with this SHA-256 (or, with 40 digits, git hash)."""
+    """Return whether the path is a regular file, not a link, with this SHA-256 or (40 digits) git hash."""
     return is_own_file(file) and _hash_like(digest, file) == digest
 
 
 def check_file(file: Path, expected: str, label: str) -> None:
-    """Delete the file and raise ModelError unless its SHA-256 (or, with 40 digits, git hash) is the expected one."""
+    """Delete the file and raise ModelError unless it has the expected SHA-256 or (40 digits) git hash."""
     actual = _hash_like(expected, file)
     if actual != expected:
         file.unlink()
@@ -117,21 +105,19 @@ def check_file(file: Path, expected: str, label: str) -> None:
 
 
 def wrong_hash(label: str, actual: str, expected: str) -> ModelError:
-    """Return the error for a file that was deleted because of its hash."""
+    """Return the error for a file that was deleted because of a wrong hash."""
     kind = "SHA-256" if len(expected) == 64 else "git hash"
-    hashes = f"{actual[:16]}… instead of {expected[:16]}…"
-    what = f"{label} has another {kind} than it must have ({hashes}) and was deleted"
-    return ModelError(what, "pull again, and do not use this source if it stays so")
+    what = f"{label} was deleted because it has the wrong {kind} ({actual[:16]}… instead of {expected[:16]}…)"
+    return ModelError(what, "pull again, and do not use this source if the hash is wrong again")
 
 
 def sha256_of(file: Path) -> str:
-    """Return a file's SHA-256."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _hash_like(expected: str, file: Path) -> str:
-    """Return a file's SHA-256, or its git blob hash if `expected` has 40 digits: the hub states it for small files."""
+    """Return a file's SHA-256, or its git hash if `expected` is one: the hub gives no SHA-256 for small files."""
     if len(expected) == 64:
         return sha256_of(file)
     digest = hashlib.sha1(b"blob %d\0" % file.stat().st_size, usedforsecurity=False)
@@ -140,9 +126,9 @@ def _hash_like(expected: str, file: Path) -> str:
 
 
 class LocalSource:
-    """The user's own GGUF file, or folder in the Hugging Face layout.
+    """The user's GGUF file, or folder in the Hugging Face layout, as the source of a model.
 
-    Files are copied, never linked: a later write to the user's file must not change the pulled model.
+    Files are copied, not linked, so that a later change of the user's file does not change the pulled model.
     """
 
     def __init__(self, path: Path, name: str = "") -> None:
@@ -151,22 +137,22 @@ class LocalSource:
         self.name = name or name_from(path.stem if self._is_file else self._path.name)
 
     def plan(self) -> PullPlan:
-        """Return the plan with the size of the accepted files. Raises ModelError if this is not a complete model."""
+        """Return the plan with the size of the accepted files. Raises ModelError if the model is not complete."""
         size = sum(file.stat().st_size for file in self._files())
         return PullPlan(str(self._path), "", size)  # the converter checks its own disk space
 
     def fetch(self, folder: Path, say: Say) -> Fetched:
-        """Copy the accepted files, replacing leftovers of an earlier attempt."""
+        """Copy the accepted files, replacing those of an earlier pull."""
         files = self._files()
         for file in files:
             drop(folder / file.name)
             shutil.copyfile(file.resolve(), folder / file.name)
-        say(f"{self.name}: taken in from {self._path}")
+        say(f"{self.name}: copied from {self._path}")
         digests = {file.name: sha256_of(folder / file.name) for file in files}
         return Fetched(self._path.name if self._is_file else "", digests)
 
     def digests(self) -> dict[str, str]:
-        """Return the current SHA-256 of each accepted file."""
+        """Return the SHA-256 of each accepted file, by name."""
         return {file.name: sha256_of(file) for file in self._files()}
 
     def _files(self) -> list[Path]:
@@ -175,7 +161,7 @@ class LocalSource:
                 with self._path.open("rb") as stream:
                     if stream.read(len(_MAGIC)) == _MAGIC:
                         return [self._path]
-                fix = "give one, or a folder in the Hugging Face layout"
+                fix = "give a GGUF file, or a folder in the Hugging Face layout"
                 raise ModelError(f"{self._path} is not a GGUF file", fix)
             files = sorted(path for path in self._path.iterdir() if path.is_file())
         except OSError as error:
@@ -185,8 +171,8 @@ class LocalSource:
 
 
 def name_from(stem: str) -> str:
-    """Return a model name derived from a file name. Raises ConfigError if no characters remain."""
+    """Derive a model's name from a file name. Raises ConfigError if no valid characters remain."""
     name = re.sub(r"-{2,}", "-", re.sub(r"[^a-z0-9._-]+|\.{2,}", "-", stem.lower())).strip("-._")
     if not name:
-        raise ConfigError(f"{stem!r} gives no name for a model", "choose one with --name")
+        raise ConfigError(f"{stem!r} contains no characters for a model's name", "choose one with --name")
     return name

@@ -166,7 +166,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "other sizes": (config(intermediate_size=512), "do not have the sizes"),
     "recurrent": (config(model_type="mamba", architectures=["MambaForCausalLM"]), "recurrent layers"),
     "own attention": (config(model_type="gptj", architectures=["GPTJForCausalLM"]), "attention interface"),
-    "no text": (config(architectures=["LlamaForSequenceClassification"]), "does not write text"),
+    "no text": (config(architectures=["LlamaForSequenceClassification"]), "does not generate text"),
     "no tokenizer": (lambda f: (f / "tokenizer.json").unlink(), "tokenizer"),
     "cut tokenizer": (cut("tokenizer.json", 2000), "tokenizer.json"),
     "a bigger tokenizer": (lambda f: toy_backend("llama3").save(str(f / "tokenizer.json")), "but its model has only"),

@@ -81,7 +81,7 @@ def test_a_pair_that_cannot_work_is_told_and_ends_with_2(
     ("words", "sentence"),
     [
         (["--target", "nowhere"], "There is no model folder nowhere: give a folder"),
-        (["--target", "nobody/nothing"], "the hub does not provide it"),
+        (["--target", "nobody/nothing"], "can't be downloaded from the hub"),
         (["--drafter", "none"], "The drafter is none, so there is no pair to check: name one"),
         (["--files", "gone.py"], "gone.py can't be read (No such file or directory): check the path."),
         (["--config", "gone.toml"], "The configuration file gone.toml can't be read"),
@@ -102,7 +102,7 @@ def test_a_missing_starter_pair_is_named(here: Path, capsys: pytest.CaptureFixtu
     from codespec.api.config import SHIPPED
 
     assert main(["check", "--target", str(SHIPPED / "no such part"), "--drafter", "drafter"]) == 2
-    assert "that ships with codespec is not installed: run `pip install ./weights`" in capsys.readouterr().err
+    assert "codespec's own model target is not installed: run `pip install ./weights`" in capsys.readouterr().err
 
 
 def test_local_folders_need_no_torch(here: Path) -> None:

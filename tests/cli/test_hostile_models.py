@@ -71,7 +71,7 @@ LARGE = '{"a": {"dtype": "F32", "shape": [1073741824, 1073741824], "data_offsets
 # Detected without torch, by `codespec check`.
 FILES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a thousand million layers": (lambda f: edit_config(f, num_hidden_layers=10**9), "num_hidden_layers = 1000000000"),
-    "20,000 layers": (lambda f: edit_config(f, num_hidden_layers=20_000), "its weights hold 2 layers"),
+    "20,000 layers": (lambda f: edit_config(f, num_hidden_layers=20_000), "its weights have 2 layers"),
     "labels": (lambda f: edit_config(f, num_labels=10**9), "num_labels"),
     "a vocabulary": (lambda f: edit_config(f, vocab_size=2**31), "vocab_size = 2147483648"),
     "an id": (lambda f: edit_tokenizer(f, give_id), "one has the id 2147483648"),
@@ -91,7 +91,7 @@ FILES: dict[str, tuple[Callable[[Path], object], str]] = {
 LOADED: dict[str, tuple[Callable[[Path], object], str]] = {
     "sizes that are there, but not together": (
         lambda f: edit_config(f, hidden_size=2**16, intermediate_size=2**16, head_dim=2**14),
-        "billion numbers, and its weights hold",
+        "billion numbers, but its weights have",
     ),
     "a thousand million layers": FILES["a thousand million layers"],
     "nested generation_config": FILES["nested generation_config"],

@@ -257,7 +257,7 @@ def test_removed(command: Command, gguf: Path, home: Path, converted: list[str])
     [
         (["pull", "gpt"], "'gpt' is not in the catalogue"),
         (["pull", "./gone.gguf"], "There is no file or folder"),
-        (["remove", "../x"], "cannot be a model's name"),
+        (["remove", "../x"], "can't be the name of a model"),
         (["remove", "smollm2-135m"], "smollm2-135m has not been pulled: there is none"),
         ([], "ACTION"),
         (["pull"], "NAME|HUB_ID|FILE.gguf|FOLDER"),

@@ -82,12 +82,12 @@ def test_what_a_hybrid_keeps_and_what_a_rollback_costs(tmp_path: Path) -> None:
 def test_an_architecture_that_writes_no_text_cannot_work(tmp_path: Path) -> None:
     report = report_on(tmp_path, "gpt2", "llama2", architectures=["BertModel"])
     assert report.problem
-    assert "BertModel does not write text: choose a causal language model." in report.problem.sentence
+    assert "BertModel does not generate text: choose a causal language model." in report.problem.sentence
 
 
 def test_too_little_text_is_a_warning(tmp_path: Path) -> None:
     report = check_pair(toy_facts(tmp_path / "t", "gpt2"), toy_facts(tmp_path / "d", "gpt2", width=3), toy_sample("x"))
-    assert row(report, "drafts").message == "too little text to measure"
+    assert row(report, "drafts").message == "the text is too short to measure perfect drafts"
 
 
 def test_json_keeps_its_keys(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_json_keeps_its_keys(tmp_path: Path) -> None:
         ({"architectures": ["LlamaForCausalLM"], "model_type": "llama"}, ""),
         ({"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2"}, ""),
         ({"model_type": "llama"}, ""),
-        ({"architectures": ["BertModel"], "model_type": "bert"}, "does not write text"),
+        ({"architectures": ["BertModel"], "model_type": "bert"}, "does not generate text"),
         ({"architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": True}, "encoder and a decoder"),
         ({"architectures": ["MambaForCausalLM"], "model_type": "mamba"}, "recurrent"),
         ({"architectures": ["XForCausalLM"], "layer_types": ["full_attention", "linear_attention"]}, "recurrent"),
@@ -192,7 +192,7 @@ def test_a_hub_id_is_fetched_into_the_hubs_own_cache(tmp_path: Path, monkeypatch
 
 def test_a_hub_id_that_is_not_reachable_is_one_sentence() -> None:
     """conftest.py disables the network."""
-    with pytest.raises(ModelError, match=r"hub does not provide it \(.*\): check the name and the network") as raised:
+    with pytest.raises(ModelError, match=r"downloaded from the hub \(.*\): check the name and the network") as raised:
         resolve("nobody/nothing").folder()
     assert "\n" not in str(raised.value)
 

@@ -108,7 +108,8 @@ def test_two_at_once_download_once(hub: SmallHub, begin: Start, home: Path) -> N
     second = begin("pull", REPOSITORY)
     assert second.stderr is not None
     assert (
-        second.stderr.readline().decode() == f"codespec: another process is at work on {REPOSITORY}: waiting for it\n"
+        second.stderr.readline().decode()
+        == f"codespec: another process pulls or removes {REPOSITORY}: waiting for it\n"
     )
     hub.go.set()
     assert [process.communicate(timeout=60) and process.returncode for process in (first, second)] == [0, 0]
@@ -238,7 +239,7 @@ def test_a_model_for_edits_is_one_file_of_its_repository(hub: SmallHub, models: 
     name, file = "sweep-next-edit-0.5b", "sweep-next-edit-0.5b.q8_0.gguf"
     hub.repository, hub.files = "sweepai/sweep-next-edit-0.5B", {"README.md": b"", file: b"GGUF" + bytes(70_000)}
     message = sentence(models("pull", name))
-    assert f"{file} of {hub.repository} has another SHA-256" in message
+    assert f"{file} of {hub.repository} was deleted because it has the wrong SHA-256" in message
     assert hub.asked_for(file) == [0] and hub.asked_for("README.md") == [] and visible(home) == []
     del hub.files[file]
     assert f"{hub.repository} no longer has {file}" in sentence(models("pull", name))

@@ -30,7 +30,7 @@ from tests.pair.folders import write_model
     ],
 )
 def test_more_than_the_files_hold_is_refused(claims: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"claims \w+ = [\de+.]+, and its weights hold .*: fetch or export") as caught:
+    with pytest.raises(ModelError, match=r"states \w+ = [\de+.]+, but its weights have .*: fetch or export") as caught:
         check_claims(write_model(tmp_path, "bytes", **claims))
     assert str(caught.value).count(". ") == 0
 

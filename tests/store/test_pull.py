@@ -81,8 +81,8 @@ def test_a_model_that_is_in_two_places(where: str, kinds: list[type]) -> None:
     [
         ("smollm2-135m", "hub", "smollm2-135m is not on the hub: leave out --source"),
         ("qwen2.5-coder-7b", "index", "qwen2.5-coder-7b is not on the package index: leave out --source"),
-        ("owner/name", "hub", "--source applies only to models of the catalogue, and owner/name has one source"),
-        ("{file}", "index", "--source applies only to models of the catalogue"),
+        ("owner/name", "hub", "--source applies only to catalogue models, not to owner/name: leave out"),
+        ("{file}", "index", "--source applies only to catalogue models"),
     ],
 )
 def test_a_place_where_it_is_not(wanted: str, where: str, words: str, file: Path) -> None:
@@ -103,12 +103,12 @@ def test_an_id_means_the_hub_whatever_lies_here(tmp_path: Path, monkeypatch: pyt
         ("gpt", "", "'gpt' is not in the catalogue"),
         ("gone.gguf", "", "There is no file or folder gone.gguf"),
         ("./gone", "", "There is no file or folder gone"),
-        ("a--b/c", "", "cannot be a model's name"),
-        ("smollm2-135m", "mine", "--name is for files and folders"),
-        ("{file}", "smollm2-135m", "smollm2-135m names another model already"),
-        ("{file}", "starter", "starter names another model already"),
-        ("{file}", "a/b", "a/b names another model already"),
-        ("{file}", "../b", "cannot be a model's name"),
+        ("a--b/c", "", "can't be the name of a model"),
+        ("smollm2-135m", "mine", "--name applies only to files and folders"),
+        ("{file}", "smollm2-135m", "smollm2-135m is already the name of another model"),
+        ("{file}", "starter", "starter is already the name of another model"),
+        ("{file}", "a/b", "a/b is already the name of another model"),
+        ("{file}", "../b", "can't be the name of a model"),
     ],
 )
 def test_nothing_is_meant(wanted: str, name: str, words: str, file: Path) -> None:
@@ -249,7 +249,7 @@ def test_the_room_for_conversion_counts(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_stranger_in_the_way(folder: Path, home: Path) -> None:
     (home / "tiny_model").mkdir(parents=True)
-    with pytest.raises(ModelError, match="is in the way and is not a pulled model"):
+    with pytest.raises(ModelError, match="exists but is not a pulled model"):
         pull(find_sources(str(folder)), quiet)
 
 
@@ -319,7 +319,7 @@ def test_removing_what_is_not_there(file: Path) -> None:
     pull(find_sources(str(file)), quiet)
     with pytest.raises(ModelError, match=r"gpt has not been pulled: there is my-model\.q8_0"):
         remove("gpt", quiet)
-    with pytest.raises(ConfigError, match="cannot be a model's name"):
+    with pytest.raises(ConfigError, match="can't be the name of a model"):
         remove("../data", quiet)
 
 
