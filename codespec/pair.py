@@ -1,8 +1,9 @@
 """The report of `codespec check`: whether a target and a drafter work together, from their files and sample text.
 
-The report measures perfect drafts, which are the sample's own text in whole drafter tokens, as long as n average target
-tokens. Retokenized for the target, a draft survives as far as its tokens are those of the sample: the end is lost if it
-is inside a target token. (The engine drafts a quarter more text and cuts by tokens, so it loses at most as much.)
+The report measures how much of a perfect draft survives retokenization. A perfect draft is text of the sample in whole
+drafter tokens, as long as n average target tokens. The target's tokens of the draft are compared with its tokens of the
+sample: the last ones differ if the draft ends inside a target token. (The engine drafts a quarter more text and cuts
+drafts by tokens, so it loses at most as much.)
 """
 
 from __future__ import annotations
@@ -162,7 +163,7 @@ def describe(role: str, facts: ModelFacts) -> Finding:
 
 
 def check_fill_in(target: ModelFacts) -> Finding:
-    """Return the finding about the target's fill-in-the-middle tokens: without, text after the cursor is ignored."""
+    """Return the finding about fill-in-the-middle: a target without its tokens ignores the text after the cursor."""
     template = target.template
     if template is None or isinstance(template, FimMissing):
         message = f"the text after the cursor is not used ({template.reason if template else 'no usable tokenizer'})"
@@ -231,7 +232,7 @@ class PerfectDrafts:
 
 @dataclass(frozen=True, slots=True)
 class TokenizedText:
-    """A text of the sample in tokens."""
+    """A text of the sample, in tokens of both models."""
 
     data: bytes
     ids: list[int]  # of the target
@@ -240,7 +241,7 @@ class TokenizedText:
 
 
 def named_sample(files: Sequence[Path]) -> Sample:
-    """Read the files that the user names, up to MAX_BYTES in total. Raises ConfigError if one can't be read."""
+    """Read files that the user names, up to MAX_BYTES in total; raise ConfigError for a file that can't be read."""
     texts, left = [], MAX_BYTES
     for file in files:
         try:

@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def complete(options: argparse.Namespace, request: CompletionRequest) -> Iterator[Event]:
-    """Return the events of a running daemon, or of an engine in this process. Raises RequestError and DaemonError."""
+    """Return the events of a running daemon, or of an engine in this process."""
     local = options.local or any(getattr(options, name) is not None for name in SETTINGS)
     found = "" if local else _find_daemon(options)
     if isinstance(found, Address):
@@ -120,7 +120,7 @@ def _find_daemon(options: argparse.Namespace) -> Address | str:
 
 
 def _events(address: Address, request: CompletionRequest) -> Iterator[Event]:
-    """Yield the daemon's events as an engine would. Raises RequestError if the daemon refuses, else DaemonError."""
+    """Yield the daemon's events as an engine would; raise RequestError for a refused request, else DaemonError."""
     text = ""
     try:
         for name, value in address.stream(completion_body(request), SECONDS):

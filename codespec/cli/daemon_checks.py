@@ -95,7 +95,7 @@ def check_upstream(seen: Seen) -> Iterator[Finding]:
 
 
 def check_daemon(seen: Seen) -> Iterator[Finding]:
-    """Check the daemon's version and state, and report its own test of exact mode."""
+    """Check the daemon's version and state, and report the result of its own test of exact mode."""
     if seen.found is None:
         return
     if not seen.daemon:

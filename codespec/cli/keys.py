@@ -35,7 +35,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run_add(options: argparse.Namespace) -> int:
-    """Add a key and print it on stdout, without other text; return 0."""
+    """Create a key and print it alone on stdout; return 0."""
     from codespec.server.keys_file import add_key
 
     file = find_file(options)

@@ -48,23 +48,17 @@ NEARLY = 0.8  # share of the free memory above which the need for memory is a wa
 
 @dataclass(slots=True)
 class Seen:
-    """Results of earlier checks, which later ones read. None: not known.
-
-    config    settings of the engine; None if an upstream server writes the completions
-    found     the program that listens at the daemon's address
-    packages  whether all packages that the configured models need can be imported
-    fits      whether the models are complete and fit into memory
-    """
+    """The results of earlier checks that later checks read; None if they are not known."""
 
     options: argparse.Namespace
-    config: EngineConfig | None = None
+    config: EngineConfig | None = None  # None also if an upstream server writes the completions
     serve: ServeConfig | None = None
-    address: Address | None = None
-    found: Found | None = None
+    address: Address | None = None  # of the daemon
+    found: Found | None = None  # the program that listens at the address
     target: ModelFacts | None = None
     drafter: ModelFacts | None = None
-    packages: bool = False
-    fits: bool = False
+    packages: bool = False  # whether the packages that the configured models need can be imported
+    fits: bool = False  # whether the models are complete and fit into memory
 
     @property
     def daemon(self) -> Mapping[str, Any]:
@@ -90,9 +84,9 @@ def check_settings(seen: Seen) -> Iterator[Finding]:
 
 
 def check_packages(seen: Seen) -> Iterator[Finding]:
-    """Check that the packages that the configured models need load; with invalid settings, those of the default models.
+    """Check that the packages for the configured models load, or with invalid settings those for the default models.
 
-    A missing package is only a warning if a daemon answers, because an editor then works without it.
+    A missing package is only a warning if a daemon answers, because an editor then works without the package.
     """
     if seen.upstream:
         return

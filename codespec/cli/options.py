@@ -82,7 +82,7 @@ def one_line(text: str) -> str:
 
 
 def count(text: str) -> int:
-    """Parse an integer or `auto`, which is 0. Raises ArgumentTypeError for other text."""
+    """Parse an integer or `auto` (0); raise ArgumentTypeError for other text."""
     if text != "auto" and not text.lstrip("-").isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is neither a whole number nor auto")
     return 0 if text == "auto" else int(text)
@@ -244,7 +244,7 @@ class Address:
 
 
 def add_address_options(parser: argparse.ArgumentParser, *, config: bool = True) -> None:
-    """Add --url and --token-file, and --config if `config`."""
+    """Add the flags --url and --token-file and, if `config`, --config."""
     parser.add_argument("--url", metavar="URL", help="where the daemon listens (default: as `codespec serve` would)")
     if config:
         add_config_option(parser, "the daemon's TOML file")
@@ -258,7 +258,7 @@ def find_address(options: argparse.Namespace) -> Address:
 
 
 def address_of(url: str | None, host: str, port: int, token: str) -> Address:
-    """Return the address in `url` if one is given, else that of `host` and `port`. Raises ConfigError for a bad URL."""
+    """Return the daemon's address from `url`, or from `host` and `port` if that is None; raise ConfigError."""
     if url is None:  # a daemon that listens on all interfaces is reached through loopback
         return Address({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port, token)
     match = re.fullmatch(r"http://(\[[0-9a-fA-F:]+\]|[^/:\[\]@]+):(\d{1,5})/?", url)

@@ -49,7 +49,7 @@ class BackEnd(Protocol):
     """The interface of the module for `codespec serve --upstream`, in which another server writes the completions."""
 
     def connect(self, options: argparse.Namespace, config: ServeConfig) -> Source:
-        """Return the daemon's source of completions. Raises ConfigError for invalid settings."""
+        """Return the daemon's source of completions; raise ConfigError for invalid settings."""
 
     def check(self, config: ServeConfig) -> Iterator[Finding]:
         """Yield the findings of `codespec doctor` about the server."""

@@ -130,8 +130,13 @@ class Figures:
 def render(stats: Mapping[str, Any]) -> list[str]:
     """Return the lines of the daemon's counters."""
     figures = Figures(stats)
+    total = figures.sum
+    tokens, rounds = total("generation_tokens_total"), total("rounds_total")
+    seconds, plain = total("goodput_seconds_total"), total("goodput_plain_seconds_total")
+    phases = figures.by("step_seconds_total", "phase")
     lines = {
-        "requests": _requests(figures),
+        "requests": f"{total('requests_total'):,} finished, {total('num_requests_running')} running, "
+        f"{total('num_requests_waiting')} waiting, {total('requests_refused_total'):,} refused",
         "ended": _parts(figures, "request_success_total", "finished_reason"),
         "cut short": _parts(figures, "requests_cancelled_total", "reason"),
         "failed": _parts(figures, "requests_failed_total", "fault"),
@@ -140,10 +145,12 @@ def render(stats: Mapping[str, Any]) -> list[str]:
         "first text": _times(figures, "time_to_first_token_seconds"),
         "whole text": _times(figures, "e2e_request_latency_seconds"),
         "prompts": _prompts(figures),
-        "written": _written(figures),
-        "against plain": _goodput(figures),
+        "written": rounds and f"{tokens:,} tokens in {rounds:,} rounds, {tokens / rounds:.2f} a round",
+        "against plain": seconds
+        and f"{plain / seconds:.2f} × ({total('goodput_tokens_total'):,} tokens in "
+        f"{seconds:.1f} s; plain {plain:.1f} s by the cost table)",
         "mode": ", ".join(figures.by("mode", "mode")),
-        "time": _shares(figures.by("step_seconds_total", "phase")),
+        "time": ", ".join(f"{phase} {value / sum(phases.values()):.0%}" for phase, value in phases.items()),
     }
     return [f"{label:<14} {text}" for label, text in lines.items() if text]
 
@@ -159,12 +166,6 @@ def render_keys(stats: Mapping[str, Any]) -> list[str]:
         prompts, written, now, no = (int(part.get(name, 0)) for part in parts)
         lines.append(f"{name:<24}{int(count):>10,}{prompts:>12,}{written:>12,}{now:>6,}{no:>9,}")
     return lines if requests else ["the daemon has no keys: `codespec keys add`, then `codespec serve --keys FILE`"]
-
-
-def _requests(figures: Figures) -> str:
-    over, running = figures.sum("requests_total"), figures.sum("num_requests_running")
-    refused = figures.sum("requests_refused_total")
-    return f"{over:,} finished, {running} running, {figures.sum('num_requests_waiting')} waiting, {refused:,} refused"
 
 
 def _parts(figures: Figures, name: str, label: str) -> str:
@@ -185,21 +186,3 @@ def _prompts(figures: Figures) -> str:
     hits = figures.by("prefix_cache_hits_total", "model")
     cached = {model: hits.get(model, 0) / count for model, count in queries.items()}
     return "; ".join(f"{model} {queries[model]:,} tokens, {share:.0%} cached" for model, share in cached.items())
-
-
-def _written(figures: Figures) -> str:
-    tokens, rounds = figures.sum("generation_tokens_total"), figures.sum("rounds_total")
-    return f"{tokens:,} tokens in {rounds:,} rounds, {tokens / rounds:.2f} a round" if rounds else ""
-
-
-def _goodput(figures: Figures) -> str:
-    seconds, plain = figures.sum("goodput_seconds_total"), figures.sum("goodput_plain_seconds_total")
-    tokens = figures.sum("goodput_tokens_total")
-    if not seconds:
-        return ""
-    return f"{plain / seconds:.2f} × ({tokens:,} tokens in {seconds:.1f} s; plain {plain:.1f} s by the cost table)"
-
-
-def _shares(seconds: Mapping[str, float]) -> str:
-    whole = sum(seconds.values())
-    return ", ".join(f"{phase} {value / whole:.0%}" for phase, value in seconds.items()) if whole else ""

@@ -20,7 +20,7 @@ TORCH_ROOM, NATIVE_ROOM = 500_000_000, 100_000_000
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """A model that is one file, pinned by its SHA-256 whatever its source."""
+    """A model in one file, which is identified by its SHA-256 whatever its source."""
 
     name: str
     bytes: int  # 0: only the hub states the size

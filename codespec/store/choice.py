@@ -150,8 +150,8 @@ def recommend(*, gpu: bool = False) -> Recommendation:
 def decide(memory: int | None, step: float | None, *, gpu: bool = False) -> Recommendation:
     """Return the recommendation for `memory` bytes, if a token of the 1.5B model takes `step` milliseconds.
 
-    None means unknown. With a GPU: the largest model that fits in memory. Else the 7B or 1.5B model if it fits and a
-    token takes at most SLOWEST, else the 0.5B model, else the starter pair.
+    None means unknown. On a GPU, the largest model that fits in memory is recommended; otherwise the 7B or 1.5B model
+    if it fits and a token takes at most SLOWEST, else the 0.5B model if it fits, else the starter pair.
     """
     fitting = [advice.target for advice in read_advice() if advice.gigabytes * 1e9 <= FREE * (memory or 0)]
     if gpu and fitting and read_catalogue()[fitting[-1]].parameters > ON_PROCESSOR:
@@ -190,7 +190,7 @@ def _merge(flags: Mapping[str, Any], settings: Settings) -> tuple[dict[str, Any]
     """Return the settings of all levels merged, and the place that sets `model`.
 
     A model overrides target and drafter of lower levels, and a target overrides a model of a lower level. If one level
-    sets both, the target is used with the model's drafter.
+    sets a model and a target, the target is used with the model's drafter.
     """
     values: dict[str, Any] = {}
     place = ""

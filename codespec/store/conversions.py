@@ -168,7 +168,7 @@ def check_adapter(adapter: Path) -> None:
         fits = isinstance(named, list | dict) and len(named) <= len(tensors)
         if not fits or not all(isinstance(value, str) and _LITERAL.fullmatch(value) for value in named):
             raise ModelError(
-                f"{name} of the adapter {adapter} contains other values than names of layers",
+                f"{name} in the adapter {adapter} contains values that are not names of layers",
                 "use a LoRA of this model",
             )
     tokens = settings.get("trainable_token_indices")
@@ -319,7 +319,7 @@ def made_from(sha256: Mapping[str, str], model: str) -> list[Path]:
 
 
 def remove_converted(folder: Path) -> None:
-    """Delete a converted folder under its lock. It is renamed first, so that no process finds it half deleted."""
+    """Delete a converted folder under its lock, renamed first so that no process finds it half deleted."""
     part = folder.with_suffix(".part")
     with lock_file(folder.with_suffix(".lock")):
         drop(part)

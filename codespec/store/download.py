@@ -74,7 +74,7 @@ class HubSource:
         self.name = self.name or self.repository
 
     def plan(self) -> PullPlan:
-        """Query the hub for the files' sizes and the licence. Raises ModelError if the hub does not answer."""
+        """Query the hub for the files' sizes and the licence; raise ModelError if the hub does not answer."""
         card = self._info.card_data or {}
         stated = card.get("license_name") if card.get("license") == "other" else card.get("license")
         size = sum(file.size for file in self._files)
@@ -92,7 +92,7 @@ class HubSource:
         return Fetched("", {file.name: sha256_of(folder / file.name) for file in self._files})
 
     def _download(self, file: HubFile, folder: Path) -> None:
-        """Download the bytes that the partial file lacks, and check the whole."""
+        """Download the bytes that the partial file lacks, and check the hash of the complete file."""
         partial = partial_of(folder, file.name, file.hash)
         if not is_own_file(partial):
             drop(partial)

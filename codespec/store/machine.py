@@ -161,8 +161,8 @@ def computes_bfloat16() -> bool:
 def choose_context(setting: int, longest: int, token_bytes: int, batch: int, room: int) -> int:
     """Return the context of each of `batch` requests: the most tokens of prompt and completion together.
 
-    It is the setting or, if that is 0, as many tokens of `token_bytes` as fit into `room` bytes, but at least
-    USUAL_CONTEXT. It never exceeds `longest`, the model's limit.
+    The context is the setting or, if that is 0, as many tokens of `token_bytes` as fit into `room` bytes, but at least
+    USUAL_CONTEXT; never more than `longest`, the model's limit.
     """
     if setting:
         return min(longest, setting)

@@ -1,8 +1,8 @@
 """Read a model folder's configuration and the headers of its weight files, and refuse unsuitable or corrupt models.
 
 Sizes in config.json and in the headers are compared with the files before anything of that size is allocated.
-`backends.torch.model_check` makes the checks that need the network. A safetensors file is eight bytes with the length
-of its header, the header in JSON, and the data, which is not read here.
+`backends.torch.model_check` makes the checks that need the loaded model. A safetensors file consists of its header's
+length in eight bytes, the header in JSON, and the data, which is not read here.
 """
 
 from __future__ import annotations

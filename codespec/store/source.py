@@ -1,6 +1,6 @@
-"""The interface of a model's source, the files that are accepted from any, their hashes, and the user's files as one.
+"""Sources of models: their interface, the filter for files, the check of hashes, and the user's own files as a source.
 
-Accepted are safetensors weights, configuration, tokenizer, licence and card; no pickles, no code and no sub-folders.
+The filter accepts safetensors weights, configuration, tokenizer, licence and card, but no pickles, code or sub-folders.
 """
 
 from __future__ import annotations

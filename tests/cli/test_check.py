@@ -102,7 +102,7 @@ def test_a_missing_starter_pair_is_named(here: Path, capsys: pytest.CaptureFixtu
     from codespec.api.config import SHIPPED
 
     assert main(["check", "--target", str(SHIPPED / "no such part"), "--drafter", "drafter"]) == 2
-    assert "codespec's own model target is not installed: run `pip install ./weights`" in capsys.readouterr().err
+    assert "codespec's own model no such part is not installed: run `pip install ./weights`" in capsys.readouterr().err
 
 
 def test_local_folders_need_no_torch(here: Path) -> None:

@@ -56,7 +56,9 @@ def test_a_name_that_the_system_refuses_gets_a_sentence(name: str) -> None:
 def test_owner_and_name_mean_the_hub_wherever_one_is(here: Path) -> None:
     """A project cannot contain a folder that is used in place of a hub model."""
     (here / "mine" / "best").mkdir(parents=True)
-    with pytest.raises(ModelError, match=r"is both a hub id and the path of a folder: write \./mine/best for the folder\.$"):
+    with pytest.raises(
+        ModelError, match=r"is both a hub id and the path of a folder: write \./mine/best for the folder\.$"
+    ):
         resolve("mine/best").folder()
     assert is_hub_id("mine/best")
 

@@ -157,7 +157,9 @@ def test_a_part_with_a_wrong_hash_is_not_kept(pin: str, carriers: Entry, copied:
 
 def test_a_whole_with_a_wrong_hash_is_deleted(carriers: Entry, home: Path, copied: None) -> None:
     """Every part matches its pinned hash, but the hash of the whole decides."""
-    with pytest.raises(ModelError, match=r"tiny\.Q4_0\.gguf of tiny_carrier1 to .* deleted because it has the wrong SHA-256"):
+    with pytest.raises(
+        ModelError, match=r"tiny\.Q4_0\.gguf of tiny_carrier1 to .* deleted because it has the wrong SHA-256"
+    ):
         fetch(carriers, whole="ab" * 32)
     assert nothing_there(home)
 
