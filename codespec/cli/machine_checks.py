@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
-import importlib.util
-import os
 import platform
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from codespec import __version__
 from codespec.api.config import EngineConfig, ServeConfig
-from codespec.cli.options import Address, choose_config, require_engine
+from codespec.cli.options import Address, choose_config, is_installed, require_engine
 from codespec.client.daemon_client import Found
 from codespec.errors import ConfigError, Finding, failed, from_fault, install_fix, warning, well
 from codespec.pair import ModelFacts, check_fill_in, describe, read_facts
@@ -34,6 +33,7 @@ from codespec.store.machine import (
     context_room,
     has_native,
     machine_memory,
+    usable_cores,
 )
 from codespec.store.model_folder import NATIVE_TYPES, text_config
 from codespec.store.resolve import resolve
@@ -94,7 +94,7 @@ def check_packages(seen: Seen) -> Iterator[Finding]:
     packages = (*ENGINE_PACKAGES, *(TORCH_PACKAGES if config.needs_torch else ("codespec_native",)))
     try:
         require_engine(config)
-        if missing := [name for name in packages if importlib.util.find_spec(name) is None]:
+        if missing := [name for name in packages if not is_installed(name)]:
             extra = "torch" if set(missing) & set(TORCH_PACKAGES) else ""
             raise ConfigError(f"{', '.join(missing)} not installed", install_fix(extra))
     except ConfigError as error:
@@ -138,21 +138,14 @@ def check_cores(seen: Seen) -> Iterator[Finding]:
     if seen.config is None:
         return
     cores, threads = usable_cores(), seen.config.threads
+    with suppress(OSError, ValueError):  # no container, or no quota ("max")
+        quota, period = map(int, QUOTA.read_text(encoding="ascii").split())
+        cores = max(1, min(cores, quota // period))
     if threads > cores:
         message = f"{threads} threads on {cores} usable core(s) wait for each other"
         yield warning("cores", message, f"set threads = {cores} or less")
     else:
         yield well("cores", f"{cores} usable, threads = {threads}{'' if threads else ' (measured at start)'}")
-
-
-def usable_cores() -> int:
-    """Return the number of cores that this process may use, given its affinity and its container's quota."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        quota, period = QUOTA.read_text(encoding="ascii").split()
-    except (OSError, ValueError):
-        return cores
-    return cores if quota == "max" else max(1, min(cores, int(quota) // int(period)))
 
 
 def check_device(seen: Seen) -> Iterator[Finding]:
@@ -178,7 +171,7 @@ def check_device(seen: Seen) -> Iterator[Finding]:
 
 def _gpu(device: str) -> Finding:
     why = "torch is not installed"
-    if importlib.util.find_spec("torch") is not None:
+    if is_installed("torch"):
         import torch
 
         if torch.cuda.is_available():

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+from codespec.cli.options import is_installed
 from codespec.errors import install_fix
 from codespec.store import pull as pulls
 from codespec.store.catalogue import OWN_DRAFTERS, Entry, Index, find_entry, is_gguf, read_advice, read_catalogue
@@ -114,10 +114,10 @@ def _convert(name: str) -> None:
     model = resolve(name)
     if model.dtype == "native" or (model.entry is None and is_native(name)):
         return
-    if importlib.util.find_spec("torch") is None:
-        say(f"{name} needs torch: {install_fix('torch')}")
-    else:
+    if is_installed("torch"):
         model.folder(model.dtype)
+    else:
+        say(f"{name} needs torch: {install_fix('torch')}")
 
 
 def _say_percent(name: str, percent: int) -> None:

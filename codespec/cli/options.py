@@ -155,10 +155,7 @@ def choose_config(options: argparse.Namespace, **overrides: Any) -> ModelChoice:
 
 def is_installed(name: str) -> bool:
     """Return whether a package is installed, without importing it."""
-    try:
-        return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:  # an import hook may raise it to hide a package
-        return False
+    return importlib.util.find_spec(name) is not None
 
 
 def require_package(name: str) -> None:

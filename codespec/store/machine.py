@@ -64,14 +64,18 @@ def processor() -> Processor:
     return Processor(name, features, hidden, cores)
 
 
+def usable_cores() -> int:
+    """Return the number of logical cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 @cache
 def _machine() -> tuple[str, tuple[str, ...], int]:
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         text = CPUINFO.read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return _name_elsewhere(), (), usable
-    return read_cpuinfo(text, usable)
+        text = ""
+    return read_cpuinfo(text, usable_cores())
 
 
 def read_cpuinfo(text: str, usable: int) -> tuple[str, tuple[str, ...], int]:

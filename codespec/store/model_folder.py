@@ -204,8 +204,9 @@ def why_unsuitable(config: Config) -> Fault | None:
         return Fault(_CODE, f"{name} is an encoder-decoder model", "choose a causal language model")
     if config.get("architectures") and not name.endswith(_WRITES_TEXT):
         return Fault(_CODE, f"{name} does not generate text", "choose a causal language model")
-    runs = any(all(name in text for name in names) for names in (_GATED_DELTA, _SHORT_CONVOLUTION))
-    if _has_recurrent(text) and not runs:
+    kinds = _listed(text)
+    is_recurrent = text.get("model_type") in _UNLISTED if kinds is None else any(map(_is_recurrent, kinds))
+    if is_recurrent and not any(all(name in text for name in names) for names in (_GATED_DELTA, _SHORT_CONVOLUTION)):
         what = f"{name} has recurrent layers of a kind that can't be rolled back yet"
         return Fault(_CODE, what, "choose a model with attention, gated delta nets or short convolutions")
     method = quantization_of(config).get("quant_method", DEQUANTIZED[0])
@@ -220,11 +221,6 @@ def quantization_of(config: Config) -> Config:
     """Return the `quantization_config` of a configuration; {} if there is none."""
     found = text_config(config).get(_QUANTIZED)
     return found if isinstance(found, Mapping) else {}
-
-
-def _has_recurrent(text: Config) -> bool:
-    listed = _listed(text)
-    return text.get("model_type") in _UNLISTED if listed is None else any(map(_is_recurrent, listed))
 
 
 def _is_recurrent(kind: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -64,7 +64,14 @@ def _catalogue_source(entry: Entry, source: Hub | Index) -> ModelSource:
 
 def _single_source(wanted: str, name: str) -> ModelSource:
     if _is_path(wanted):
-        return _local_source(named_path(wanted), name)
+        path = named_path(wanted)
+        if not path.is_dir() and not path.is_file():
+            raise ModelError(f"There is no file or folder {path}", "check its path")
+        source = LocalSource(path, name)
+        folder_name(source.name)  # raises ConfigError if the name is invalid
+        if "/" in source.name or find_entry(source.name) or source.name in _RESERVED:
+            raise ConfigError(f"{source.name} is already the name of another model", "choose another name with --name")
+        return source
     if name:
         raise ConfigError(f"--name applies only to files and folders, not to {wanted}", "leave out --name")
     if not is_hub_id(wanted):
@@ -80,23 +87,13 @@ def _is_path(wanted: str) -> bool:
     return spelled and not is_hub_id(wanted)
 
 
-def _local_source(path: Path, name: str) -> ModelSource:
-    if not path.is_dir() and not path.is_file():
-        raise ModelError(f"There is no file or folder {path}", "check its path")
-    source = LocalSource(path, name)
-    folder_name(source.name)
-    if "/" in source.name or find_entry(source.name) or source.name in _RESERVED:
-        raise ConfigError(f"{source.name} is already the name of another model", "choose another name with --name")
-    return source
-
-
 def pull(sources: Sequence[ModelSource], say: Say, arrived: Tell | None = None) -> Pulled:
     """Pull the model from the first source that provides it, unless it has been pulled already.
 
     `arrived` gets the progress in percent. Raises the ModelError of the last source if all fail.
     """
     name = sources[0].name
-    with _in_words(name, "pulled"), alone(name, say):
+    with _alone(name, "pulled", say):
         present = read_pulled(name)
         if present:
             _check_same(sources[0], present)
@@ -171,7 +168,7 @@ def remove(name: str, say: Say) -> int:
     if read_pulled(name) is None and not os.path.lexists(part):
         names = ", ".join([*pulled(), *(f"{name} (a part)" for name in partly())])
         raise ModelError(f"{name} has not been pulled", f"there is {names or 'none, see `codespec models list`'}")
-    with _in_words(name, "removed"), alone(name, say):
+    with _alone(name, "removed", say):
         present = read_pulled(name)
         made = [present.folder, *made_from(present.sha256, present.model)] if present else []
         gone = [folder for folder in made if folder.is_dir()]
@@ -200,18 +197,17 @@ def partly() -> list[str]:
     return sorted(name_of(path.name) for path in home.iterdir()) if is_own_folder(home) else []
 
 
-def alone(name: str, say: Say) -> AbstractContextManager[None]:
-    """Return the lock under which a process pulls or removes this model."""
-    home = models_home() / ".locks"
-    check_own_folder(home)
-    return locked(home / folder_name(name), f"another process pulls or removes {name}: waiting for it", say)
-
-
 @contextmanager
-def _in_words(name: str, what: str) -> Iterator[None]:
-    """Turn an OSError into a ModelError with the path and a fix; `what` is "pulled" or "removed"."""
+def _alone(name: str, what: str, say: Say) -> Iterator[None]:
+    """Hold the model's lock while the block runs, and turn an OSError into a ModelError.
+
+    `what` is "pulled" or "removed".
+    """
+    home = models_home() / ".locks"
     try:
-        yield
+        check_own_folder(home)
+        with locked(home / folder_name(name), f"another process pulls or removes {name}: waiting for it", say):
+            yield
     except BrokenPipeError:  # the reader of stdout has gone; not an error of the disk
         raise
     except OSError as error:

@@ -70,20 +70,17 @@ def is_wanted(file: str) -> bool:
 def check_complete(files: Collection[str], label: str) -> None:
     """Raise ModelError if a folder with these files is not a complete model in the Hugging Face layout."""
     if not any(is_wanted(file) and fnmatchcase(file, _WEIGHTS) for file in files):
-        why, fix = _why_no_weights(files)
+        if any(fnmatchcase(file, pattern) for file in files for pattern in _PICKLED):
+            why = "its weights are pickled, and a pickle can run code when it is loaded"
+            fix = "choose a model with safetensors files"
+        elif any(is_gguf(file) for file in files):
+            why, fix = "it contains GGUF files", "download one and run `codespec models pull FILE.gguf`"
+        else:
+            why, fix = "it contains no model*.safetensors", "choose a model in the Hugging Face layout"
         raise ModelError(f"{label} can't be used because {why}", fix)
     missing = [file for file in _NEEDED if file not in files]
     if missing:
         raise ModelError(f"{label} lacks {' and '.join(missing)}", "choose a complete model in the Hugging Face layout")
-
-
-def _why_no_weights(files: Collection[str]) -> tuple[str, str]:
-    if any(fnmatchcase(file, pattern) for file in files for pattern in _PICKLED):
-        why = "its weights are pickled, and a pickle can run code when it is loaded"
-        return why, "choose a model with safetensors files"
-    if any(is_gguf(file) for file in files):
-        return "it contains GGUF files", "download one and run `codespec models pull FILE.gguf`"
-    return "it contains no model*.safetensors", "choose a model in the Hugging Face layout"
 
 
 def partial_of(folder: Path, name: str, digest: str) -> Path:

@@ -17,7 +17,7 @@ from codespec.client.proof import PATH
 from codespec.server.engine_thread import EngineThread
 from tests.cli.conftest import SOURCE, Command, Models
 from tests.cli.processes import ENGINE, LIGHT, Ended, fork, run, user_environment
-from tests.cli.test_light import BLOCK
+from tests.cli.test_light import ABSENT
 from tests.lsp.impostors import Answer, impostor, knows_nothing, plays_daemon
 from tests.server.daemons import serving_load, serving_source, wait_for
 from tests.server.test_faults import Loading
@@ -37,7 +37,7 @@ class Asking:
         self.environment = {"CODESPEC_SERVE_PORT": str(served.port), "XDG_STATE_HOME": str(folder)}
 
     def complete(self, *words: str, torch: bool = False) -> Ended:
-        modules, before = (ENGINE, "") if torch else (LIGHT, BLOCK.format(blocked=("torch",)))
+        modules, before = (ENGINE, "") if torch else (LIGHT, ABSENT.format(blocked=("torch",)))
         line = ("complete", f"{self.file}:11:20", "--max-tokens", "16", *words)
         return fork(*line, modules=modules, before=before, **self.environment)
 
@@ -104,7 +104,7 @@ def test_a_long_file_is_cut_around_the_cursor(asking: Asking) -> None:
     file = asking.folder / "long.py"
     file.write_text(text)
     words = ("complete", f"{file}:7000:1", "--max-tokens", "4", "--shape", "raw")
-    done = fork(*words, modules=LIGHT, before=BLOCK.format(blocked=("torch",)), **asking.environment)
+    done = fork(*words, modules=LIGHT, before=ABSENT.format(blocked=("torch",)), **asking.environment)
     assert done.returncode == 0 and done.stdout.strip(), done.stderr
 
 

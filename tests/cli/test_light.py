@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import codespec
+from tests.backends.gguf.files import write_model
 from tests.cli.conftest import Command
 from tests.cli.processes import fork, run, user_environment
 
@@ -25,24 +26,17 @@ HEAVY = (
 BENCHES = ("policy", "decode", "serve", "typing", "quality", "step")
 FIX = 'run `pip install ".[torch]"` in codespec\'s checkout'
 BASE_FIX = "run `pip install .` in codespec's checkout"
-# Runs before codespec; hides packages as if they were not installed.
-BLOCK = """
-import sys
+# Runs before codespec, as if packages were not installed: neither found nor loaded.
+ABSENT = """
+import importlib.util, sys
 class Block:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in {blocked!r}:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Block())
-"""
-# As if the packages were not installed: neither found nor loaded.
-ABSENT = (
-    BLOCK
-    + """
-import importlib.util
 find = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *rest: None if name.partition(".")[0] in {blocked!r} else find(name, *rest)
 """
-)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +132,7 @@ def test_packages_that_do_not_load(tmp_path: Path, source: Path) -> None:
 
 
 def test_the_demo_says_it_too(tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text(BLOCK.format(blocked=("torch",)))
+    (tmp_path / "sitecustomize.py").write_text(ABSENT.format(blocked=("torch",)))
     done = subprocess.run(
         [sys.executable, "-m", "codespec_lab.commands.demo", "--model", "starter"],
         env=user_environment(PYTHONPATH=str(tmp_path), CODESPEC_DTYPE="float32"),
@@ -147,3 +141,33 @@ def test_the_demo_says_it_too(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"codespec: torch is not installed: {FIX}.\n"
+
+
+WITHOUT = ABSENT.format(blocked=("torch", "transformers", "safetensors", "peft"))
+
+
+@pytest.mark.parametrize("speculation", ["--no-speculation", "--local"])
+def test_complete_writes_the_same_text_with_and_without_speculation(speculation: str, source: Path) -> None:
+    done = fork("complete", f"{source}:1:1", "--local", speculation, before=WITHOUT)
+    assert (done.returncode, done.stdout) == (0, fork("complete", f"{source}:1:1", "--local", before=WITHOUT).stdout)
+
+
+def test_doctor_tries_the_engine() -> None:
+    done = fork("doctor", before=WITHOUT)
+    assert done.returncode == 0 and "24 tokens twice, equal" in done.stdout
+    assert "exact mode holds by construction: native" in done.stdout
+
+
+def test_a_conversation_is_rendered() -> None:
+    """By the process that renders chat templates; it needs jinja2 alone."""
+    asked = '{"template": "{{ messages[0].content }}!", "messages": [{"content": "hello"}], "tokens": {}}'
+    words = [sys.executable, "-c", f"{WITHOUT}\nfrom codespec.server.chat_template_process import main\nmain()"]
+    done = subprocess.run(words, input=f"{asked}\n", capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["{}", '{"text": "hello!"}'], done.stderr
+
+
+def test_a_gguf_file(tmp_path: Path, source: Path) -> None:
+    file = write_model(tmp_path / "m.gguf", "qwen2", "Q8_0")
+    for words in (("complete", f"{source}:2:1", "--local"), ("doctor",)):
+        done = fork(*words, "--target", str(file), before=WITHOUT)
+        assert done.returncode == 0, done.stderr + done.stdout

@@ -1,4 +1,4 @@
-"""Files that a user names by mistake (devices, pipes, huge ones), and standard streams that are closed."""
+"""Files that a user names by mistake (devices, pipes, huge files, impossible paths), and closed standard streams."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from codespec.api.settings import Settings
 from codespec.cli import run_to_exit_code
 from codespec.cli.complete import read_source
 from codespec.errors import ConfigError, RequestError
+from tests.server.forked import run_forked
 
 
 def odd(tmp_path: Path, kind: str) -> Path:
@@ -67,3 +68,33 @@ def test_streams_that_are_closed_are_empty_ones(closed: str) -> None:
         ["sh", "-c", f'"$0" -c "$1" {closed}', sys.executable, script], capture_output=True, stdin=subprocess.DEVNULL
     )
     assert (found.returncode, b"Traceback" in found.stderr) == (7, False)
+
+
+BEGIN = ("serve", "--port", "0", "--drafter", "none", "--target")
+FLAGS = ("socket", "keys", "token-file", "metrics-token-file")
+
+
+def check(done: object, words: str) -> None:
+    err = done.stderr  # type: ignore[attr-defined]
+    assert (done.returncode, len(err.splitlines())) == (2, 1), err  # type: ignore[attr-defined]
+    assert words in err
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+def test_a_home_folder_that_is_not_known(flag: str, tmp_path: Path) -> None:
+    done = run_forked(*BEGIN, tmp_path, *(() if flag == "socket" else ("--socket", "none")), f"--{flag}=~nobody-here/x")
+    check(done, "~nobody-here/x begins with a home folder that is not known: give the whole path")
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+def test_a_path_with_a_nul(flag: str, tmp_path: Path) -> None:
+    settings = {"socket": "none", flag.replace("-", "_"): r"/a\u0000b"}
+    lines = [f'{name} = "{value}"' for name, value in settings.items()]
+    (tmp_path / "codespec.toml").write_text("\n".join(["[serve]", *lines, ""]))
+    done = run_forked(*BEGIN, tmp_path, "--config", tmp_path / "codespec.toml")
+    check(done, r"'/a\x00b' is no path")
+
+
+@pytest.mark.parametrize("words", [("keys", "list", "--keys"), ("models", "pull")])
+def test_commands(words: tuple[str, ...]) -> None:
+    check(run_forked(*words, "~nobody-here/x.gguf"), "begins with a home folder that is not known")

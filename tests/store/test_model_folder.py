@@ -1,16 +1,35 @@
-"""The claims of config.json are checked against the headers of the weights, and the headers against the files."""
+"""A model folder's configuration and headers are compared with its files, and its parameters are counted."""
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import os
+import struct
+import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes
+from safetensors.numpy import save_file
 
-from codespec.errors import ModelError
-from codespec.store.model_folder import check_claims, describe_layers, read_header
+from codespec.backends.gguf import header
+from codespec.errors import ModelError, TokenizerError
+from codespec.files import read_json
+from codespec.store.model_folder import (
+    check_claims,
+    context_length,
+    describe_layers,
+    read_header,
+    read_layout,
+    read_weights,
+    why_unsuitable,
+)
 from tests.pair.folders import write_model
 
 
@@ -94,7 +113,7 @@ def test_the_index_names_files_of_its_folder(tmp_path: Path) -> None:
     write_model(tmp_path / "model", "bytes")
     index = {"weight_map": {"a": "../other/model.safetensors"}}
     (tmp_path / "model" / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(ModelError, match="not a file in it"):
+    with pytest.raises(ModelError, match="not a file in that folder"):
         check_claims(tmp_path / "model")
 
 
@@ -118,3 +137,142 @@ MIXED = {"layer_types": ["sliding_attention", "full_attention"], "num_local_expe
 )
 def test_layers(config: dict[str, Any], layers: str, cost: str) -> None:
     assert describe_layers(config) == f"layers: {layers}, a rollback costs {cost}"
+
+
+def save(folder: Path, shapes: dict[str, tuple[int, ...]], name: str = "model.safetensors", dtype: str = "f4") -> Path:
+    save_file({key: np.zeros(shape, dtype) for key, shape in shapes.items()}, folder / name)
+    return folder / name
+
+
+@settings(max_examples=20)
+@given(shapes=st.lists(array_shapes(max_dims=3, max_side=5), min_size=1, max_size=6))
+def test_the_count_is_the_sum_of_all_sizes(
+    shapes: list[tuple[int, ...]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("model")
+    save(folder, {f"layer.{n}.weight": shape for n, shape in enumerate(shapes)})
+    assert read_weights(folder, tied=False).parameters == sum(math.prod(shape) for shape in shapes)
+
+
+def test_a_tied_output_layer_counts_once(tmp_path: Path) -> None:
+    save(tmp_path, {"model.embed_tokens.weight": (10, 4), "lm_head.weight": (10, 4), "norm.weight": (4,)})
+    assert read_weights(tmp_path, tied=True).parameters == 44
+    assert read_weights(tmp_path, tied=False).parameters == 84
+
+
+def test_an_output_layer_without_an_embedding_is_no_copy(tmp_path: Path) -> None:
+    save(tmp_path, {"lm_head.weight": (10, 4)})
+    assert read_weights(tmp_path, tied=True).parameters == 40
+
+
+def test_stored_constants_are_no_parameters(tmp_path: Path) -> None:
+    constants = {"h.0.attn.bias": (1, 1, 8, 8), "h.0.attn.masked_bias": (1,), "layers.0.rotary_emb.inv_freq": (4,)}
+    save(tmp_path, {"h.0.attn.c_attn.weight": (4, 12), "h.0.attn.c_attn.bias": (12,), "x.attn.bias": (5,), **constants})
+    assert read_weights(tmp_path, tied=False).parameters == 48 + 12 + 5 + 0 * 4
+
+
+def test_shards_are_those_of_the_index(tmp_path: Path) -> None:
+    save(tmp_path, {"a": (3, 3)}, "model-00001-of-00002.safetensors", "f2")
+    save(tmp_path, {"b": (2, 2)}, "model-00002-of-00002.safetensors")
+    save(tmp_path, {"a": (3, 3), "b": (2, 2)}, "consolidated.safetensors")  # a second copy, as Mistral ships it
+    index = {"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    weights = read_weights(tmp_path, tied=False)
+    assert (weights.parameters, weights.dtype) == (13, "F16")
+
+
+@pytest.mark.parametrize("size", [0, 4, 20, -1])
+def test_a_truncated_file_is_one_sentence(size: int, tmp_path: Path) -> None:
+    file = save(tmp_path, {"a": (3, 3)})
+    data = file.read_bytes()
+    file.write_bytes(data[:size])
+    with pytest.raises(ModelError, match=r"truncated or corrupt: fetch or export the model again\.$"):
+        read_weights(tmp_path, tied=False)
+
+
+@pytest.mark.parametrize("header", [b"[]", b'{"a": 1}', b'{"a": {"dtype": "F32", "shape": [1]}}', b"\xff\xff"])
+def test_a_strange_header_is_one_sentence(header: bytes, tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(ModelError, match="truncated or corrupt"):
+        read_weights(tmp_path, tied=False)
+
+
+def test_missing_weights_are_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "pytorch_model.bin").touch()
+    with pytest.raises(ModelError, match=r"has no \*\.safetensors weights: convert"):
+        read_weights(tmp_path, tied=False)
+    (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": {"a": "gone.safetensors"}}')
+    with pytest.raises(ModelError, match=r"gone\.safetensors can't be read"):
+        read_weights(tmp_path, tied=False)
+
+
+KEYS = (
+    *("architectures", "model_type", "text_config", "layer_types", "layers_block_type", "block_types"),
+    *("full_attention_interval", "attn_layer_period", "attn_layer_offset", "attn_layer_indices", "num_hidden_layers"),
+    *("num_experts", "num_experts_per_tok", "sliding_window", "use_sliding_window", "rope_scaling", "rope_parameters"),
+    *("partial_rotary_factor", "hidden_act", "max_position_embeddings", "is_encoder_decoder"),
+)
+ODD: list[Any] = ["1", -1, True, None, [], {}, [1], [[1]], [{}], ["a", 1, None], 1e308, 0, 10**4, 0.5, float("nan")]
+SOUND = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 4, "hidden_act": "silu"}
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_any_value_under_any_key(key: str) -> None:
+    for value, more in itertools.product(ODD, ({}, {"attn_layer_period": 2}, {"model_type": "mamba"})):
+        config = {**SOUND, **more, key: value}
+        assert describe_layers(config)
+        context_length(config)
+        why_unsuitable(config)
+
+
+@pytest.mark.parametrize("saved", [b"\xef\xbb\xbf", "utf-16", "latin-1"])
+def test_json_that_an_editor_saved_says_so(saved: str | bytes, tmp_path: Path) -> None:
+    text = json.dumps({"model_type": "caf\u00e9"}, ensure_ascii=False)
+    data = saved + text.encode() if isinstance(saved, bytes) else text.encode(saved)
+    (tmp_path / "config.json").write_bytes(data)
+    with pytest.raises(TokenizerError, match="or save the file as UTF-8 without a byte-order mark"):
+        read_json(tmp_path / "config.json")
+
+
+def test_a_tensor_of_very_many_dimensions_is_refused_at_once(tmp_path: Path) -> None:
+    entry = {"a": {"dtype": "F32", "shape": [(1 << 60) - 1] * 40_000, "data_offsets": [0, 0]}}
+    text = json.dumps(entry).encode()
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(len(text).to_bytes(8, "little") + text)
+    began = time.process_time()
+    json.loads(text)
+    parsed, began = time.process_time() - began, time.process_time()
+    with pytest.raises(ModelError, match="truncated or corrupt"):
+        read_layout(file)
+    assert time.process_time() - began < 20 * parsed + 0.1
+
+
+def text(value: bytes) -> bytes:
+    return struct.pack("<Q", len(value)) + value
+
+
+def gguf(*settings: bytes) -> bytes:
+    return b"GGUF" + struct.pack("<IQQ", 3, 0, len(settings)) + b"".join(settings)
+
+
+def zeros(key: str, count: int) -> bytes:
+    return text(key.encode()) + struct.pack("<IIQ", 9, 0, count) + bytes(count)
+
+
+def test_lists_are_limited_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sparse file holds any number of them, and a number in Python is many times as large."""
+    monkeypatch.setattr(header, "MAX_ELEMENTS", 100)
+    file = tmp_path / "a.gguf"
+    file.write_bytes(gguf(zeros("a", 50), zeros("b", 50)))
+    assert header.read_header(file).items("b") == [0] * 50
+    file.write_bytes(gguf(zeros("a", 50), zeros("b", 50), zeros("c", 1)))
+    with pytest.raises(ModelError, match="ends within its header"):
+        header.read_header(file)
+
+
+def test_a_long_name_is_not_repeated_whole(tmp_path: Path) -> None:
+    file = tmp_path / "a.gguf"
+    file.write_bytes(gguf(*[zeros("k" * 100_000, 1)] * 2))
+    with pytest.raises(ModelError, match="occurs twice") as raised:
+        header.read_header(file)
+    assert len(str(raised.value)) < 400 + len(str(file))
