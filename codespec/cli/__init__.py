@@ -1,4 +1,4 @@
-"""The command line: one file per command. torch and other slow imports are made by the command that needs them.
+"""The command line: one file per command. Each command imports torch and other slow packages only when it runs.
 
 Exit codes: 2 and one sentence for a user's mistake, 1 for output that differs from plain decoding, 130 for Ctrl-C, and
 0 without a message if the reader of stdout has closed the pipe.

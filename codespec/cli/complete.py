@@ -1,7 +1,7 @@
 """`codespec complete FILE:LINE:COL`: complete at one position in a file, streamed to the terminal.
 
-A running daemon completes with its own models and settings. Without one, or if `--local` or a model's flag is given,
-this process loads the models: a daemon started for one command would go on holding gigabytes of memory.
+A running daemon completes with its own models and settings. Without a daemon, or with `--local` or a model's flag, this
+process loads the models: a daemon started for one command would go on holding gigabytes of memory.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def why_empty(done: Completion) -> list[str]:
 
 
 def load_and_complete(config: EngineConfig, request: CompletionRequest) -> Iterator[Event]:
-    """Load an engine and yield its events. Its notes are printed with the first, so a refused request prints none."""
+    """Load an engine, and yield its events; a refused request prints its error without the engine's notes."""
     engine, printed = load_engine(config), 0
     for event in engine.stream(request):
         if not printed:

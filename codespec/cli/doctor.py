@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def examine(options: argparse.Namespace) -> Iterator[Finding]:
-    """Run the checks and yield each finding at once. A check is skipped if it needs the result of a failed one."""
+    """Run the checks and yield each finding at once. A check is skipped if it needs the result of a failed check."""
     from codespec.cli import daemon_checks, machine_checks
 
     seen = machine_checks.Seen(options)

@@ -66,7 +66,7 @@ def run_revoke(options: argparse.Namespace) -> int:
 
 
 def find_file(options: argparse.Namespace) -> Path:
-    """Return the keys file that the flag or the daemon's settings name. Raises ConfigError if neither names one."""
+    """Return the keys file of the flag or of the daemon's settings; raise ConfigError if neither names a file."""
     named = resolve_serve({"keys": options.keys}, options.config).keys
     if not named:
         raise ConfigError("No keys file is set", "give --keys FILE, the same as to `codespec serve`")

@@ -63,7 +63,7 @@ class Parser(argparse.ArgumentParser):
         return options, unknown
 
     def error(self, message: str) -> NoReturn:
-        """Print the error with the command of the help, and exit with 2."""
+        """Print the error and the command that shows the help, and exit with 2."""
         self.exit(MISTAKE, f"codespec: {one_line(message)}; see `{self.prog} --help`.\n")
 
 
@@ -128,7 +128,7 @@ def add_flag(parser: Parser, group: argparse._ActionsContainer, schema: type, na
 
 
 def load_engine(config: EngineConfig) -> Engine:
-    """Build an engine. Raises ConfigError if one of its packages is not installed, ModelError for a missing model."""
+    """Build an engine; raise ConfigError if a package for it is not installed, ModelError if a model is missing."""
     if not is_installed("torch"):
         require_engine(config)  # an error before minutes of conversion
     pair = open_pair(config)  # an error before torch is imported, which takes seconds
@@ -203,7 +203,7 @@ class Address:
         return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
 
     def look(self) -> Found:
-        """Identify the program that listens at the address. Raises ConfigError if its proof can't be checked."""
+        """Identify the program at the address; raise ConfigError if the program's proof can't be checked."""
 
         async def call() -> Found:
             async with self._client(SECONDS) as client:

@@ -76,13 +76,13 @@ def installed() -> dict[str, str]:
 
 
 def find_back_end() -> BackEnd:
-    """Import the back end of `serve --upstream`. Raises ConfigError if it is not installed."""
+    """Import the back end of `serve --upstream`; raise ConfigError if the back end is not installed."""
     back_end: BackEnd = find_part(UPSTREAM)
     return back_end
 
 
 def add_commands(commands: Any, modules: Mapping[str, str] | None = None) -> None:
-    """Add the commands in COMMANDS. For one that is not installed, running the command raises ConfigError."""
+    """Add the commands in COMMANDS; to run a command that is not installed raises ConfigError."""
     found = installed() if modules is None else modules
     for name, part in COMMANDS.items():
         if name in found:

@@ -68,7 +68,7 @@ class Hub:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A model of the catalogue. Names and formats are strings of catalogue.toml."""
+    """A model of the catalogue."""
 
     name: str
     title: str  # its authors' name for it
@@ -98,7 +98,7 @@ class Entry:
 
     @property
     def weights(self) -> int:
-        """Bytes of the weights in memory, in the recommended format. The native kernels use the file's own numbers."""
+        """Bytes of the weights in memory in the recommended format; if that is native, the size of the file."""
         return self.size if self.dtype == "native" else self.parameters * BYTES[self.dtype]
 
 
@@ -130,7 +130,7 @@ def read_advice() -> tuple[Advice, ...]:
 
 
 def find_entry(name: str) -> Entry | None:
-    """Return the entry with this name or hub id in any case, or None."""
+    """Return the entry with this name or hub id, ignoring case, or None."""
     entries = read_catalogue()
     if "/" not in name:
         return entries.get(name.lower())

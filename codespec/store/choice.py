@@ -1,7 +1,7 @@
 """Choose target and drafter from the settings, and recommend a model for this machine.
 
-The recommendation follows from the machine's memory, its recorded speed and the catalogue. It is the default model if
-it has been pulled, and the model that codespec suggests to pull.
+The recommendation follows from the machine's memory, its recorded speed and the catalogue. The recommended model is the
+default if it has been pulled; otherwise codespec suggests to pull it.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ def _with_starter(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _on_this_machine(name: str) -> str:
-    """Return the name unchanged. Raises ConfigError for a catalogue model that has not been pulled."""
+    """Return the name; raise ConfigError if it is that of a catalogue model that has not been pulled."""
     if find_entry(name) is not None and find_pulled(name) is None:
         raise ConfigError(f"{name} has not been pulled", f"run {pull_command(name)}")
     return name

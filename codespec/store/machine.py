@@ -43,7 +43,7 @@ LONGEST = 120.0  # seconds; timeout of a speed measurement
 
 @dataclass(frozen=True, slots=True)
 class Processor:
-    """A CPU, as far as results and speed of models depend on it."""
+    """The facts about a CPU on which a model's results and speed depend."""
 
     name: str
     features: tuple[str, ...]  # its instruction sets that are in FEATURES
@@ -52,7 +52,7 @@ class Processor:
 
     @property
     def label(self) -> str:
-        """A description on one line."""
+        """The processor in one line, for reports."""
         known = f"{self.name}, {' '.join(self.features) or platform.machine()}, {self.cores} core(s)"
         return f"{known}, {' '.join(self.hidden)}" if self.hidden else known
 
@@ -79,7 +79,7 @@ def _machine() -> tuple[str, tuple[str, ...], int]:
 
 
 def read_cpuinfo(text: str, usable: int) -> tuple[str, tuple[str, ...], int]:
-    """Parse /proc/cpuinfo into name, features and physical cores. This process may use `usable` logical cores."""
+    """Parse /proc/cpuinfo into name, features and physical cores, if the process may use `usable` logical cores."""
     blocks = [_fields(block) for block in text.split("\n\n") if block.strip()]
     if not blocks:
         return _name_elsewhere(), (), usable

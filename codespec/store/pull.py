@@ -39,7 +39,7 @@ _PLACES = {"hub": ("the hub", Hub), "index": ("the package index", Index)}
 def find_sources(wanted: str, name: str = "", where: str = "any") -> tuple[ModelSource, ...]:
     """Return the sources of a catalogue name, hub id, GGUF file or folder, in the order in which to try them.
 
-    `where` limits those of a catalogue model to the "hub" or the "index". Raises ConfigError or ModelError if no
+    `where` limits the sources of a catalogue model to the "hub" or the "index". Raises ConfigError or ModelError if no
     source is left.
     """
     entry = None if _is_path(wanted) else find_entry(wanted)
@@ -113,7 +113,7 @@ def pull(sources: Sequence[ModelSource], say: Say, arrived: Tell | None = None) 
 def _fetch_any(
     sources: Sequence[ModelSource], folder: Path, say: Say, arrived: Tell | None
 ) -> tuple[PullPlan, Fetched]:
-    """Try the sources in order. If the disk is full, the others are not tried."""
+    """Try the sources in order, until one provides the model or the disk is full."""
     for source in sources[:-1]:
         try:
             return _fetch(source, folder, say, arrived)
@@ -167,7 +167,9 @@ def remove(name: str, say: Say) -> int:
     part = part_of(name)
     if read_pulled(name) is None and not os.path.lexists(part):
         names = ", ".join([*pulled(), *(f"{name} (a part)" for name in partly())])
-        raise ModelError(f"{name} has not been pulled", f"there is {names or 'none, see `codespec models list`'}")
+        raise ModelError(
+            f"{name} has not been pulled", f"choose one of {names}" if names else "there is none to remove"
+        )
     with _alone(name, "removed", say):
         present = read_pulled(name)
         made = [present.folder, *made_from(present.sha256, present.model)] if present else []

@@ -54,7 +54,8 @@ class ModelRef:
     def folder(self, dtype: str = ANY) -> Path:
         """Return a folder with the model's configuration, tokenizer and float weights. Raises ModelError.
 
-        It is downloaded, converted from a GGUF file or merged with an adapter once. For ANY it may lack the weights.
+        The folder is downloaded, converted from a GGUF file or merged with an adapter once. For the format ANY, it may
+        have no weights.
         """
         file = self._plain_file()
         return texts_of(file) if file is not None and dtype == ANY else self._float_folder()
@@ -130,7 +131,7 @@ def open_pair(config: EngineConfig) -> PairFiles:
 
 
 def resolve(name: str) -> ModelRef:
-    """Resolve a name without a request to the hub. Raises ModelError if it is neither on this machine nor a hub id."""
+    """Resolve a name without a request to the hub; raise ModelError for one that is neither here nor a hub id."""
     try:
         path, hub = Path(name).expanduser(), is_hub_id(name)
         path.exists()

@@ -55,7 +55,7 @@ class ModelSource(Protocol):
         """The model's name in the store."""
 
     def plan(self) -> PullPlan:
-        """Query the source. Raises ModelError if it does not provide the model."""
+        """Query the source; raise ModelError if the source does not provide the model."""
 
     def fetch(self, folder: Path, say: Say) -> Fetched:
         """Download or copy the files into a folder, in which an earlier pull may have left some, and check them."""

@@ -317,7 +317,7 @@ def test_removing_what_is_not_there(file: Path) -> None:
     with pytest.raises(ModelError, match="gpt has not been pulled: there is none"):
         remove("gpt", quiet)
     pull(find_sources(str(file)), quiet)
-    with pytest.raises(ModelError, match=r"gpt has not been pulled: there is my-model\.q8_0"):
+    with pytest.raises(ModelError, match=r"gpt has not been pulled: choose one of my-model\.q8_0"):
         remove("gpt", quiet)
     with pytest.raises(ConfigError, match="can't be the name of a model"):
         remove("../data", quiet)
