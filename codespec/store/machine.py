@@ -35,7 +35,7 @@ USUAL_CONTEXT = 2048  # tokens; a shorter context is chosen only if the model ha
 CONTEXT_UNIT = 512  # tokens; a chosen context is a multiple
 MEMORY_SHARE = 16  # 1/16 of the machine's memory is for keys and values of concurrent requests
 CACHE_SHARE = 4  # 1/4 of cache_mb is for concurrent requests; the rest is for idle documents
-# Without cache_mb, the caches have IDLE_FACTOR slots for each concurrent request, but at most IDLE_MB beyond one each.
+# Without cache_mb: one slot for each concurrent request, or up to IDLE_FACTOR while all take at most IDLE_MB megabytes.
 IDLE_FACTOR, IDLE_MB = 4, 256
 MEASURE = (sys.executable, "-P", "-m", "codespec.startup.step_speed")
 LONGEST = 120.0  # seconds; timeout of a speed measurement

@@ -102,11 +102,6 @@ def test_pairs() -> None:
     assert (large.target, large.drafter, large.dtype) == ("qwen2.5-coder-32b", "qwen2.5-coder-1.5b", "bfloat16")
 
 
-def test_an_unknown_name_lists_the_known() -> None:
-    with pytest.raises(ConfigError, match="'gpt' is unknown: choose one of starter, smollm2-135m, qwen"):
-        named_pair("gpt")
-
-
 def test_a_folder_of_models_that_cannot_be_read_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
