@@ -159,3 +159,30 @@ def command(capsys: pytest.CaptureFixture[str]) -> Iterator[Command]:
 def varies(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every model fail the check of exact mode from now on."""
     monkeypatch.setattr("codespec.startup.batch_invariance.find_variance", lambda *_: "it varies")
+
+
+Look = Callable[..., dict[str, str]]
+
+
+@pytest.fixture
+def look(command: Command, models: Models, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Look:
+    """Return a function that runs the doctor without a probe, and returns its findings by name and its exit `code`."""
+    monkeypatch.chdir(tmp_path)
+
+    def examine(*words: str | Path, target: Path = models.target, drafter: str | Path = "none") -> dict[str, str]:
+        return lines_of(command("doctor", "--no-probe", "--target", target, "--drafter", drafter, *words))
+
+    return examine
+
+
+def lines_of(done: Outcome) -> dict[str, str]:
+    """Return the findings by name, each as "state: text"."""
+    assert done.err == "" and "Traceback" not in done.out
+    found = {"code": str(done.code)}
+    for line in done.out.splitlines()[:-2]:
+        state, name, message = line.split(maxsplit=2)
+        assert state in ("ok", "warning", "failed") and name not in found, line
+        found[name] = f"{state}: {message}"
+        assert state == "ok" or ": " in message, "what is not well has a fix"
+    assert done.code == any(message.startswith("failed") for message in found.values())
+    return found

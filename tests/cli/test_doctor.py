@@ -22,8 +22,7 @@ from codespec.store.catalogue import TORCH_ROOM, read_catalogue
 from codespec.store.machine import IDLE_FACTOR, Processor
 from codespec.store.model_folder import Weights
 from codespec.store.resolve import resolve
-from tests.cli.conftest import Command, Models, varies, write_model
-from tests.cli.doctors import Look, fixture_look, lines_of  # noqa: F401
+from tests.cli.conftest import Command, Look, Models, lines_of, varies, write_model
 from tests.cli.processes import fork
 from tests.cli.test_light import ABSENT, BASE_FIX, FIX
 from tests.cli.test_stats import folder  # noqa: F401

@@ -17,8 +17,7 @@ from codespec.engine.engine import Engine
 from codespec.errors import ModelError
 from codespec.server.engine_thread import EngineThread
 from codespec.startup.tuning import ReadingSpeed
-from tests.cli.conftest import Command, Models
-from tests.cli.doctors import Look, fixture_look, lines_of  # noqa: F401
+from tests.cli.conftest import Command, Look, Models, lines_of
 from tests.cli.processes import TOKEN
 from tests.cli.test_stats import folder, stranger  # noqa: F401
 from tests.pairs import build, model

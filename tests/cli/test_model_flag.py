@@ -12,8 +12,7 @@ from codespec.store import resolve
 from codespec.store.catalogue import Entry, find_entry
 from codespec.store.choice import DEFAULTS, pull_command, recommend
 from codespec.store.pulled import folder_of
-from tests.cli.conftest import Command, Models
-from tests.cli.doctors import Look, fixture_look, lines_of  # noqa: F401
+from tests.cli.conftest import Command, Models, lines_of
 from tests.cli.processes import fork
 from tests.server.test_process import daemon
 
