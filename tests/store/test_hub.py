@@ -171,8 +171,8 @@ def test_offline_by_wish(hub: SmallHub, models: Command) -> None:
     [
         ({"pytorch_model.bin": b"x"}, "pickled"),
         ({"tiny.Q4_0.gguf": b"x"}, "codespec models pull FILE.gguf"),
-        ({"README.md": b"x"}, "contains no model*.safetensors"),
-        ({"model/a.safetensors": b"x", "config.json": b"{}", "tokenizer.json": b"{}"}, "contains no model*.safetensors"),
+        ({"README.md": b"x"}, "no model*.safetensors"),
+        ({"model/a.safetensors": b"x", "config.json": b"{}", "tokenizer.json": b"{}"}, "no model*.safetensors"),
         ({WEIGHTS: b"x", "config.json": b"{}"}, "lacks tokenizer.json"),
     ],
 )
