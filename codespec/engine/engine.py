@@ -17,11 +17,10 @@ from codespec.api.config import EngineConfig
 from codespec.api.types import Completion, CompletionRequest, Event, FinishReason, Mode, Owner
 from codespec.backends.language_model import CacheUse, LanguageModel, SlotPool
 from codespec.engine.admission import Admission
-from codespec.engine.candidates import keep_drawn, to_candidates
-from codespec.engine.commit import commit, completion_of, conclude
 from codespec.engine.job import Job
 from codespec.engine.metrics import Metrics, RoundRecord
 from codespec.engine.queue import Queue, share_rows
+from codespec.engine.round import commit, completion_of, conclude, keep_drawn, to_candidates
 from codespec.proposers.base import Proposer, first_drafts
 from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.lookup import SuffixProposer

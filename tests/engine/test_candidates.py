@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codespec.engine.candidates import shared_out
+from codespec.engine.round import shared_out
 from codespec.sequence import Draft
 
 SIZES = st.lists(st.integers(1, 5), min_size=1, max_size=8)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from codespec.api.types import CompletionRequest
-from codespec.engine.candidates import to_candidates
+from codespec.engine.round import to_candidates
 from codespec.sequence import Candidates, Cap, Draft, Sequence
 from codespec.text.tokenizer import TextTokenizer
 from tests.pairs import Garbage, build, model, run, texts, varied_requests

@@ -13,8 +13,8 @@ import pytest
 
 from codespec.api.types import CompletionRequest
 from codespec.backends.language_model import Rows, SlotPool
-from codespec.engine.commit import completion_of
 from codespec.engine.engine import Engine
+from codespec.engine.round import completion_of
 from codespec.sequence import Sequence
 from tests.engine.test_caches import target_gap
 from tests.engine.test_documents import counting_engine

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-import codespec.engine.candidates
+import codespec.engine.round
 from codespec.api.types import CompletionRequest
 from codespec.proposers.draft_model import DraftModel
 from codespec.sequence import Cap, Draft, Sequence
@@ -37,7 +37,7 @@ def test_a_shared_vocabulary_needs_no_retokenization(monkeypatch: pytest.MonkeyP
 
     target, requests = model("llama", "gpt2"), varied_requests()
     expected = run(build(target), requests, speculate=False)
-    monkeypatch.setattr(codespec.engine.candidates, "retokenize_batch", refused)
+    monkeypatch.setattr(codespec.engine.round, "retokenize_batch", refused)
     seen = drafts_of(monkeypatch)
     done = run(build(target, drafter=sibling("llama", "gpt2", noise=0.0)), requests)
     assert texts(done) == texts(expected)

@@ -10,9 +10,9 @@ from contextlib import aclosing, suppress
 from typing import Any
 
 from codespec.api.types import CompletionRequest, FinishReason
-from codespec.engine.commit import commit_text, conclude, end_text
 from codespec.engine.job import Job
 from codespec.engine.metrics import Metrics
+from codespec.engine.round import commit_text, conclude, end_text
 from codespec.errors import FIELD, Fault, RequestError
 from codespec.sequence import Sequence as Text
 from codespec.text.ending import begin_endings

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from codespec.engine.candidates import to_candidates
+from codespec.engine.round import to_candidates
 from codespec.proposers.base import Proposer, first_drafts
 from codespec.sequence import Candidates, Sequence
 from codespec.speculation.cost_model import ForwardCost

@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from codespec.api.types import CompletionRequest
-from codespec.engine.candidates import to_candidates
-from codespec.engine.commit import commit
+from codespec.engine.round import commit, to_candidates
 from codespec.proposers.base import Proposer
 from codespec.sequence import Sequence, Verdict
 from codespec.speculation.policy import lookup_cap

@@ -13,8 +13,8 @@ from itertools import accumulate
 
 from codespec.api.types import CompletionRequest, FinishReason
 from codespec.backends.language_model import LanguageModel, common_prefix
-from codespec.engine.candidates import to_candidates
 from codespec.engine.engine import Engine
+from codespec.engine.round import to_candidates
 from codespec.proposers.base import NOTHING, Proposer, budget_bytes
 from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.lookup import SuffixProposer, end_after_spaces

@@ -1,18 +1,80 @@
-"""Apply a verdict to a sequence: append tokens, emit text and detect the end.
+"""A round before and after the target's forward: drafts become candidates, and verdicts become text.
 
-All decisions are made per committed token and byte, so they do not depend on drafts or rounds.
+All decisions on text are made per committed token and byte, so they do not depend on drafts or rounds.
 """
 
 from __future__ import annotations
 
+import collections.abc
+import math
 import time
 
 from codespec.api.types import Completion, DoneEvent, FinishReason, RoundEvent, TextEvent, TokenLogprob
-from codespec.sequence import Candidates, Draft, Sequence, Verdict
-from codespec.text.align import complete_utf8_length
+from codespec.sequence import Candidates, Cap, Draft, Sequence, Verdict
+from codespec.text.align import complete_utf8_length, retokenize_batch
+from codespec.text.tokenizer import TextTokenizer
 
 UNKNOWN = -1  # stands for the id of a token that only another server knows
 NO_DRAFT = Candidates()
+
+
+def to_candidates(
+    tokenizer: TextTokenizer,
+    sequences: collections.abc.Sequence[Sequence],
+    drafts: collections.abc.Sequence[Draft],
+    caps: collections.abc.Sequence[Cap],
+) -> list[Candidates]:
+    """Return the drafts in target tokens, cut to their caps and retokenized as one batch.
+
+    A token's confidence is that of the drafted units that it overlaps.
+    """
+    spelled = [i for i, draft in enumerate(drafts) if draft.text and draft.ids is None]
+    pairs = [(sequences[i].window(), drafts[i].text) for i in spelled]
+    encoded = dict(zip(spelled, retokenize_batch(tokenizer, pairs) if pairs else [], strict=True))
+    result = []
+    for i, (draft, cap) in enumerate(zip(drafts, caps, strict=True)):
+        if not (draft.text or draft.ids):
+            result.append(NO_DRAFT)
+            continue
+        ids = tuple(draft.ids if draft.ids is not None else encoded.get(i, ()))
+        most = cap.of(draft.source).tokens
+        reason = "cap" if len(ids) > most else "draft ended"
+        ids = ids[:most]
+        sizes = [len(tokenizer.token_bytes[token]) for token in ids]
+        confidences = draft.confidences[: len(ids)] if draft.ids is not None else shared_out(draft, sizes)
+        units, probabilities = len(draft.ends), draft.probabilities[: len(ids)]
+        found = Candidates(ids, draft.source, reason, confidences, units, probabilities=probabilities)
+        result.append(found if ids else NO_DRAFT)
+    return result
+
+
+def keep_drawn(
+    proposed: collections.abc.Sequence[Candidates], trimmed: collections.abc.Sequence[Candidates]
+) -> list[Candidates]:
+    """Return the trimmed candidates, but keep sampled drafts whole.
+
+    Dropping a sampled token because of its value, or of later ones, would bias the distribution. The length of a
+    sampled draft is decided before each token is sampled.
+    """
+    return [whole if whole.probabilities else part for whole, part in zip(proposed, trimmed, strict=True)]
+
+
+def shared_out(draft: Draft, sizes: collections.abc.Sequence[int]) -> tuple[float, ...]:
+    """Return a confidence for each token, given the token sizes in bytes.
+
+    It is the product of the confidences of all units that overlap the token, or 1 after the last unit.
+    """
+    confidences, first, begin = [], 0, 0
+    for size in sizes:
+        end = begin + size
+        while first < len(draft.ends) and draft.ends[first] <= begin:
+            first += 1
+        last = first
+        while last + 1 < len(draft.ends) and draft.ends[last] < end:
+            last += 1
+        confidences.append(math.prod(draft.confidences[first : last + 1]))
+        begin = end
+    return tuple(confidences)
 
 
 def commit(
@@ -36,7 +98,7 @@ def commit(
     if sequence.listening:
         middle = first_byte + sum(len(token_bytes[token]) for token in committed[:accepted])
         spelled = b"".join(token_bytes[token] for token in candidates.ids) or draft.text
-        _tell_round(sequence, candidates, accepted, spelled, (first_byte, middle), logprobs)
+        _emit_round(sequence, candidates, accepted, spelled, (first_byte, middle), logprobs)
     _show(sequence, sequence.cut if sequence.cut is not None else _certain(sequence))
     return Verdict(accepted, tuple(committed))
 
@@ -48,7 +110,7 @@ def commit_text(sequence: Sequence, text: bytes) -> None:
     sequence.stats.count_round("", 0, 0)
     sequence.stats.committed += 1
     if sequence.listening:
-        _tell_round(sequence, NO_DRAFT, 0, b"", (begin, begin), ())
+        _emit_round(sequence, NO_DRAFT, 0, b"", (begin, begin), ())
     _show(sequence, sequence.cut if sequence.cut is not None else _certain(sequence))
 
 
@@ -125,10 +187,10 @@ def _show(sequence: Sequence, end: int) -> None:
     if end > sequence.shown:
         data = bytes(sequence.generated[sequence.shown : end])
         sequence.shown = end
-        _tell(sequence, sequence.decoder.decode(data))
+        _emit(sequence, sequence.decoder.decode(data))
 
 
-def _tell(sequence: Sequence, text: str) -> None:
+def _emit(sequence: Sequence, text: str) -> None:
     if text:
         if not sequence.pieces:
             sequence.stats.first_piece_ms = (time.perf_counter() - sequence.started) * 1000
@@ -137,7 +199,7 @@ def _tell(sequence: Sequence, text: str) -> None:
             sequence.events.append(TextEvent(sequence.choice, text))
 
 
-def _tell_round(
+def _emit_round(
     sequence: Sequence,
     candidates: Candidates,
     accepted: int,
