@@ -1,4 +1,4 @@
-"""A document's text as lines, as its client counts them, in LSP's three position encodings; edits and deleted texts."""
+"""A document's text as lines, with columns in LSP's three position encodings, and its edits and deletions."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import Literal, TypeVar
 Text = TypeVar("Text", str, list[str])
 Encoding = Literal["utf-8", "utf-16", "utf-32"]
 ROWS = 256  # rows joined at a time
-MAX_PLACES = 8
+MAX_PLACES = 8  # recorded deletions
 MAX_TEXT = 16_384  # characters of one deletion
 MAX_TYPED = 200  # maximum characters between the start of a deletion and the cursor
-MIN = 4  # minimum non-blank characters: shorter text is typed faster than it is drafted
+MIN = 4  # minimum non-blank characters of a useful deletion
 _HIGH, _LOW = re.compile("[\ud800-\udbff]"), re.compile("[\udc00-\udfff]")
 _END = re.compile(r"(\r\n|\n|\r)")
+_WORD = re.compile(r"[\w$]*")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -37,23 +38,20 @@ class Edit:
     row: int = 0
 
     def least(self) -> Edit:
-        """Return the edit without the common prefix and suffix of both texts, which leaves the typed text."""
+        """Return the edit without the common prefix and suffix of both texts."""
         removed, text = self.removed, self.text
         same, end = common_ends(removed, text)
         return Edit(self.start + same, removed[same : len(removed) - end], text[same : len(text) - end], self.row)
 
 
 def common_ends(first: Text, second: Text) -> tuple[int, int]:
-    """Return the lengths of the common prefix of two texts or lists of lines, and of the common suffix after it."""
+    """Return the lengths of the common prefix of two texts or lists and of the common suffix of the rest."""
     same = _common(first, second)
     return same, _common(first[same:][::-1], second[same:][::-1])
 
 
 def _common(text: Text, other: Text) -> int:
-    """Return the length of the common prefix.
-
-    Halves are compared as wholes: a client that sends the whole text for each key may have opened a file of megabytes.
-    """
+    """Return the length of the common prefix by binary search, because some clients send megabytes for each key."""
     same, end = 0, min(len(text), len(other))
     while same < end:
         middle = (same + end + 1) // 2
@@ -66,17 +64,14 @@ def _common(text: Text, other: Text) -> int:
 
 @dataclass(slots=True)
 class Deletion:
-    """Deleted text; `start` is its offset in the current text."""
+    """Deleted text and its offset in the current text."""
 
     start: int
     text: str
 
 
 class Deletions:
-    """The last deletions in one document, the latest first.
-
-    Deleted text is a draft for the text that is typed at the same position again, as in retyping or editing a copy.
-    """
+    """The last deletions in one document, latest first: drafts for text that is typed at the same position."""
 
     def __init__(self) -> None:
         self._places: list[Deletion] = []
@@ -92,10 +87,9 @@ class Deletions:
             self._places = [deletion, *self._places][:MAX_PLACES]
 
     def find(self, offset: int, before: str, after: str) -> str:
-        """Return the deleted text at the cursor, without the part that was retyped, or "".
+        """Return the deleted text at the cursor without its retyped part, or "" if there is none or all is retyped.
 
-        The result is "" if the text is there again. `before` and `after` are the text around the cursor, at least
-        MAX_TYPED characters on each side.
+        `before` and `after` are the text around the cursor, at least MAX_TYPED characters on each side.
         """
         longest = ""
         for place in self._places:
@@ -109,7 +103,7 @@ class Deletions:
         return longest
 
     def _joins(self, edit: Edit) -> bool:
-        """Merge text removed right before (backspace) or after (delete) the latest deletion; return whether it was."""
+        """Merge text that was removed right before or after the latest deletion. Return whether the edit did that."""
         if edit.text or not self._places:
             return False
         last, end = self._places[0], edit.start + len(edit.removed)
@@ -135,10 +129,7 @@ class Deletions:
 
 
 def split_lines(text: str, vim: bool = False) -> list[str]:
-    """Split a text into lines that keep their line ends. There is always a last line, without an end.
-
-    Only \\n, \\r\\n and \\r end a line; with `vim`, only \\n.
-    """
+    """Split a text into lines with their ends: \\n, \\r\\n and \\r, or only \\n for `vim`. The last line has no end."""
     if vim or "\r" not in text:
         *lines, last = text.split("\n")
         return [*(line + "\n" for line in lines), last]
@@ -147,7 +138,7 @@ def split_lines(text: str, vim: bool = False) -> list[str]:
 
 
 def _vim_line_end(text: str) -> str:
-    """Return the line end that Vim recognizes in a text."""
+    """Return the line end of Vim's `fileformat`: \\r\\n if all lines have it, \\r without any \\n, else \\n."""
     if "\r" not in text:
         return "\n"
     if "\n" not in text:
@@ -158,8 +149,7 @@ def _vim_line_end(text: str) -> str:
 class Buffer:
     """The text of one document. `encoding` is the unit of the client's columns.
 
-    `vim` is set for Vim and Neovim, to which a \\r is a character of its line. A text of theirs has one line end, the
-    `fileformat`: \\r\\n if all lines end with it, \\r if there is no \\n, else \\n.
+    `vim` is set for Vim and Neovim, whose texts have only one line end; a \\r elsewhere is a character.
     """
 
     def __init__(self, text: str, encoding: Encoding = "utf-16", vim: bool = False) -> None:
@@ -173,7 +163,7 @@ class Buffer:
         self.lines = split_lines(text, self._newlines_only)
 
     def whole_lines(self, text: str) -> list[str]:
-        """Split whole lines, of which the last one may end the document."""
+        """Split a text of whole lines into lines, without the empty line after the last line end."""
         lines = self.split(text)
         return lines if lines[-1] else lines[:-1]
 
@@ -188,12 +178,12 @@ class Buffer:
 
     @property
     def newline(self) -> str:
-        """The line end of the first line, or \\n if it has none; for Vim, that of all lines."""
+        """The line end of the first line, or \\n if it has none."""
         first = self.lines[0]
         return self._line_end or first[len(first.rstrip("\r\n")) :] or "\n"
 
     def position(self, line: int, character: int) -> TextPosition:
-        """Convert a client's position. One after the end of a line or of the text is that end, as LSP specifies."""
+        """Convert a client's position. A position after the end of a line or of the text means that end, as in LSP."""
         if line >= len(self.lines):
             return TextPosition(len(self.lines) - 1, len(self.lines[-1]))
         ends = "\n" if self._newlines_only else "\r\n"
@@ -221,7 +211,7 @@ class Buffer:
         edit = Edit(self.offset(start), self.between(start, end), text, start.row)
         piece = lines[first][: start.column] + text + lines[end.row][end.column :]
         if start.column == 0 and first and lines[first - 1].endswith("\r") and piece.startswith("\n"):
-            first -= 1  # a \n inserted after a \r forms one line end with it
+            first -= 1  # an inserted \n and the \r before it form one line end
             piece = lines[first] + piece
         new = split_lines(piece, self._newlines_only)
         if end.row < len(lines) - 1 and not new[-1]:
@@ -230,10 +220,9 @@ class Buffer:
         return edit
 
     def change(self, start: tuple[int, int], end: tuple[int, int], text: str) -> Edit:
-        """Replace a client's range, given as lines and characters in its units.
+        """Replace a client's range, given as lines and characters in the client's units.
 
-        In UTF-16 a range may begin or end inside a surrogate pair, and half a pair may be typed beside the other half:
-        the text stays the client's, unit by unit.
+        In UTF-16, the range may begin or end inside a surrogate pair, and `text` may complete half a pair.
         """
         start, end = min(start, end), max(start, end)
         first, last = self.position(*start), self.position(*end)
@@ -252,7 +241,7 @@ class Buffer:
         return self.replace(first, last, text)
 
     def _is_inside(self, position: TextPosition, line: int, character: int) -> bool:
-        """Return whether a client's column lies inside the surrogate pair at a position."""
+        """Return whether a client's column is inside the surrogate pair at a position."""
         within = line == position.row and self._at(position) > "\uffff"
         return within and character == self.character(position) + 1
 
@@ -274,9 +263,9 @@ class Buffer:
         return self.lines[start.row][start.column :] + middle + self.lines[end.row][: end.column]
 
     def before(self, position: TextPosition, most: int, step: int) -> str:
-        """Return at most `most` characters up to a position.
+        """Return at most `most` characters before a position, from the start of a line if possible.
 
-        They begin at the start of a line, if possible, which moves only in steps of `step`.
+        While the user types, the start moves in steps of `step` characters.
         """
         here = self.offset(position)
         if here <= most:
@@ -291,8 +280,12 @@ class Buffer:
             return text[-left:]
         return self.lines[row - 1][-(left - taken) :] + text if row and left - taken > step else text
 
+    def word_start(self, position: TextPosition) -> int:
+        """Return the start column of the word that ends at a position."""
+        return position.column - len(_WORD.match(self.lines[position.row][: position.column][::-1])[0])  # type: ignore[index]  # it matches any text
+
     def after(self, position: TextPosition, most: int) -> str:
-        """Return at most `most` characters from a position on."""
+        """Return at most `most` characters after a position."""
         text = self.lines[position.row][position.column :]
         for row in range(position.row + 1, len(self.lines), ROWS):
             if len(text) >= most:
@@ -302,13 +295,13 @@ class Buffer:
 
 
 def _halves(character: str) -> tuple[str, str]:
-    """Return the surrogates of a character."""
+    """Return the two surrogates of a character above U+FFFF."""
     number = ord(character) - 0x10000
     return chr(0xD800 + (number >> 10)), chr(0xDC00 + (number & 0x3FF))
 
 
 def _joined(text: str) -> str:
-    """Return the text with each two surrogates that form a pair as one character."""
+    """Replace each pair of surrogates with its character."""
     if text.isascii() or not _HIGH.search(text):
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
@@ -324,11 +317,8 @@ def width(text: str, encoding: Encoding) -> int:
 
 
 def _column(line: str, units: int, encoding: Encoding) -> int:
-    """Return the code point at a client's column. A column inside a character gives its start.
-
-    Uses binary search with whole-slice measurements: iterating over a long line is too slow for one key press.
-    """
-    start, end = 0, min(units, len(line))  # the remaining range; each character has at least one unit
+    """Convert a client's column to code points by binary search. A column inside a character means its start."""
+    start, end = 0, min(units, len(line))  # each character has at least one unit
     middle = end
     while start < end:
         taken = width(line[start:middle], encoding)

@@ -1,42 +1,47 @@
 """Answer completion requests, from the cache or from the daemon, within a time budget.
 
-A request for a text that has changed gets no answer. If the budget cuts an answer short, its completion keeps growing,
-and `tell_more` notifies the client.
+A request gets no answer if its document has changed. If the budget ends before a completion does, the completion keeps
+growing, and the client is notified of the rest.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from codespec_lsp.acceptance import Counters
+from pygls.exceptions import JsonRpcException
+
 from codespec_lsp.buffer import Edit
 from codespec_lsp.completions import MAX_AHEAD, CachedCompletion, CompletionCache, EditRange, Suggestion, TypedPrefix
 from codespec_lsp.documents import Document
 from codespec_lsp.prompt import TextAround
+from codespec_lsp.status import Counters
 
-# Seconds that a completion continues without a waiting request. If the user types the suggested text, the client
-# requests again: VS Code 50 ms after a change, Neovim 200 ms.
+# Seconds that a stream continues without a waiting request. After a change, VS Code sends a request within 50 ms,
+# Neovim within 200 ms.
 AFTER_CANCEL, AFTER_EDIT = 0.15, 0.4
-MORE_EVERY = 0.1  # minimum seconds from an answer or a `more` notification to the next one
+MORE_EVERY = 0.1  # minimum seconds from an answer or a `more` notification to the next notification
 RECENT = 0.3  # seconds within which a request counts as triggered by the last change
 
 
-class ContentModified(Exception):
-    """Raised if the document changed or a newer request superseded this one, so it gets no answer."""
+class ContentModified(JsonRpcException):
+    """Raised for a request whose document has changed or that a newer request has superseded."""
+
+    CODE = -32801
+    MESSAGE = "The document changed while its completion was being computed."
 
 
 @dataclass(eq=False, slots=True)
 class PendingRequest:
-    """A client's request, with the state of its document at that time.
+    """A client's completion request, with its document's revision at the clock's time `received`.
 
-    `received` is the clock's time, `offset` the cursor in code points. `selected`: an item of the client's completion
-    list is selected, and the prompt continues after that item. `edit_range` is the range that an inline item replaces,
-    `word` the one that a list item replaces. `grows`: the client extends what it shows, so the first text that can be
-    shown is an answer. `resumes`: the request continues a stopped completion. `in_magic`: the cursor is in a magic of a
-    notebook cell.
+    `offset` is the cursor in code points. An inline item replaces `edit_range`, a list item replaces `word`.
+    `selected`: an item of the client's completion list is selected, and the prompt continues after that item.
+    `grows`: the client can extend an answer, so the first words are enough. `resumes`: the request continues a
+    stopped completion. `in_magic`: the cursor is in a magic of a notebook cell.
     """
 
     document: Document
@@ -56,23 +61,23 @@ class PendingRequest:
 
     @property
     def stale(self) -> bool:
-        """Whether the request no longer gets an answer."""
+        """Whether the document has changed or a newer request has superseded this one."""
         return self.superseded or self.document.revision != self.revision
 
     @property
     def in_document(self) -> bool:
-        """Whether the document contains all of the prompt's text."""
+        """Whether the whole prompt is text of the document."""
         return not self.selected and not self.resumes
 
     def is_beside(self, other: PendingRequest) -> bool:
-        """Return whether the other request is equivalent, as when an editor's menu and ghost text both send one."""
+        """Return whether two requests need the same answer, as when an editor's menu and ghost text both send one."""
         place = (self.revision, self.offset, self.selected)
         return place == (other.revision, other.offset, other.selected) and self.edit_range == other.edit_range
 
 
 @dataclass(eq=False, slots=True)
 class DocumentState:
-    """The requests, streams and last answer of one document. `typed_prefix` follows the `streamed` completion."""
+    """The requests, streams and last answer of one document. `typed_prefix` belongs to the `streamed` completion."""
 
     newest: PendingRequest | None = None
     answering: list[PendingRequest] = field(default_factory=list)
@@ -84,29 +89,25 @@ class DocumentState:
     alternatives_task: asyncio.Task[None] | None = None
     answered: PendingRequest | None = None
     shown: Suggestion | None = None
-    notified: bool = False  # the client was notified of more text and has sent no request since
-    extended_at: float = 0.0  # time of the last answer or notification
+    notified: bool = False  # whether the client was notified of more text since its last request
+    extended_at: float = 0.0  # the clock's time of the last answer or notification
     notify_later: asyncio.TimerHandle | None = None
 
-    def follows_notification(self, request: PendingRequest) -> bool:
-        """Return whether the client sent this request only because it was notified of more text."""
-        return self.notified and self.answered is not None and self.answered.revision == request.revision
-
     def supersede(self, by: PendingRequest | None = None) -> None:
-        """Mark the open requests as superseded, except those equivalent to `by`."""
+        """Mark the open requests as superseded, except requests equivalent to `by`."""
         for request in [*self.answering, self.newest]:
             if request is not None and not (by and request.is_beside(by)):
                 request.superseded = True
                 request.wake.set()
 
     def let_linger(self, seconds: float) -> None:
-        """Let a completion without a waiting request continue for some time."""
+        """Stop all streams after some seconds, unless a request needs the streams earlier."""
         if self.task is not None and not self.task.done():
             self.keep()
             self.linger = asyncio.get_running_loop().call_later(seconds, self.stop)
 
     def keep(self) -> None:
-        """Let the completion continue because a request waits for it."""
+        """Cancel the stop that `let_linger` planned, because a request needs the streams."""
         if self.linger is not None:
             self.linger.cancel()
 
@@ -119,42 +120,41 @@ class DocumentState:
         self.stop_alternatives()
 
     def stop_alternatives(self) -> None:
-        """Stop the stream of alternatives."""
         if self.alternatives_task is not None:
             self.alternatives_task.cancel()
         self.alternatives, self.alternatives_task = [], None
 
 
-# Starts to stream completions. The last argument is the number of alternatives, or 0 for the best one.
+# Starts a stream for completions, given the number of alternatives, or 0 for the best completion.
 Generate = Callable[[PendingRequest, list[CachedCompletion], int], "asyncio.Task[None]"]
 
 
 class Completer:
     """Answers the requests of one client.
 
-    `tell_more` notifies the client that a document's answer has grown, and returns whether it did.
+    `tell_more` notifies the client that a document's answer has grown, and returns False if the settings forbid that.
     """
 
     def __init__(self, tell_more: Callable[[Document], bool], counters: Counters, clock: Callable[[], float]) -> None:
-        self.from_cache = False  # whether the last answer was
+        self.from_cache = False  # whether the last answer came from the cache
         self.cache = CompletionCache()
         self._tell_more = tell_more
         self._counters = counters
         self._clock = clock
-        self._states: dict[str, DocumentState] = {}
+        self._states = defaultdict[str, DocumentState](DocumentState)
 
     def receive(self, request: PendingRequest) -> None:
-        """Register a request on arrival. It supersedes older, different requests for its document."""
-        state = self._state(request.document)
+        """Register a request on arrival. Older requests for its document are superseded unless they are equivalent."""
+        state = self._states[request.document.uri]
         state.supersede(request)
         state.newest = request
 
     def prompt_at(self, document: Document, offset: int) -> TextAround | None:
-        """Return the prompt at an offset up to which the user typed along what is streamed, else None.
+        """Return the prompt at an offset up to which the user typed the streamed completion, else None.
 
-        It continues the prompt of what is streamed, which saves reading the document again.
+        Extending the streamed completion's prompt saves reading the document again.
         """
-        state = self._state(document)
+        state = self._states[document.uri]
         if state.streamed is None or state.typed_prefix.tip != offset:
             return None
         return state.streamed.prompt.extended(
@@ -162,8 +162,8 @@ class Completer:
         )
 
     def edited(self, document: Document, edit: Edit) -> None:
-        """Handle an edit. A completion that doesn't continue from the new text stops at once."""
-        state = self._state(document)
+        """Handle an edit. A streamed completion that the new text contradicts is stopped."""
+        state = self._states[document.uri]
         for request in state.answering:
             request.wake.set()
         state.stop_alternatives()
@@ -185,15 +185,12 @@ class Completer:
     async def answer(
         self, request: PendingRequest, generate: Generate, budget: float, alternatives: int
     ) -> list[Suggestion]:
-        """Return the suggestions to show, the best first. `generate` is used within `budget` seconds.
-
-        Raises ContentModified.
-        """
-        state = self._state(request.document)
+        """Return the suggestions to show within `budget` seconds, best first. Raises ContentModified."""
+        state = self._states[request.document.uri]
         if request.stale or not (state.newest is None or state.newest.is_beside(request)):
-            # Second condition: of two equivalent requests, a newer one elsewhere in the document superseded only one.
+            # The second condition finds the older of two equivalent requests, which a newer one did not supersede.
             raise ContentModified
-        was_notified = state.follows_notification(request)
+        was_notified = state.notified and state.answered is not None and state.answered.revision == request.revision
         several = alternatives if request.explicit and not was_notified else 1
         state.answering.append(request)
         state.notified = False
@@ -207,13 +204,14 @@ class Completer:
                 state.alternatives_task = generate(request, state.alternatives, missing)
                 self.cache.add(state.alternatives)
             await self._wait(state, request, completion, budget, several)
-            if not completion.fits(request.prompt):  # the user typed ahead of it, and it went another way
+            if not completion.fits(request.prompt):  # the user typed ahead of it, and it grew differently
                 completion = self._find_or_generate(state, request, generate, self._find_cached(state, request))
                 await self._wait(state, request, completion, budget, several)
             before = state.shown if state.answered is not None and state.answered.is_beside(request) else None
             suggestions = self._suggestions(state, request, completion, several)
-            if before is not None and not was_notified and _is_longer(state.shown, before):
-                # An equivalent request, answered earlier, could not be notified while this one waited.
+            now = state.shown if not was_notified else None
+            if before and now and now.completion is before.completion and len(now.shown) > len(before.shown):
+                # An equivalent request got less text, and clients are not notified while a request waits.
                 self._tell_more(request.document)
             return suggestions
         finally:
@@ -222,18 +220,15 @@ class Completer:
             if left and not (state.answered is not None and state.answered.is_beside(request)):
                 state.let_linger(AFTER_CANCEL)
 
-    def _state(self, document: Document) -> DocumentState:
-        return self._states.setdefault(document.uri, DocumentState())
-
     def _find_cached(self, state: DocumentState, request: PendingRequest) -> list[CachedCompletion]:
-        """Return the cached completions that fit, the one that was shown last first."""
+        """Return the cached completions that fit, the last shown one first."""
         cached = self.cache.find(request.prompt)
         return sorted(cached, key=lambda each: state.shown is None or each is not state.shown.completion)
 
     def _find_or_generate(
         self, state: DocumentState, request: PendingRequest, generate: Generate, cached: list[CachedCompletion]
     ) -> CachedCompletion:
-        """Return a cached or growing completion for the request, or start a new one."""
+        """Return a cached or streamed completion for the request, or start a new stream."""
         streamed, self.from_cache = state.streamed, bool(cached)
         if cached:
             completion = cached[0]
@@ -256,7 +251,7 @@ class Completer:
     def _resume(
         self, state: DocumentState, request: PendingRequest, generate: Generate, completion: CachedCompletion
     ) -> None:
-        """Continue a stopped completion after its current text, if a prompt can hold that."""
+        """Continue a stopped completion after its current text, unless the prompt becomes too long."""
         state.stop()
         completion.resumed = True
         suggestion = Suggestion.of(completion, request.prompt)
@@ -275,16 +270,16 @@ class Completer:
     ) -> None:
         self._counters.from_daemon += 1
         state.streamed, state.task = completion, task
-        # No edit of the document can follow a prompt that contains a selected item.
+        # A prompt with a selected item is not in the document, so no edit can follow it.
         state.typed_prefix = TypedPrefix(-1) if request.selected else TypedPrefix(request.offset - typed, typed)
 
     async def _wait(
         self, state: DocumentState, request: PendingRequest, completion: CachedCompletion, budget: float, several: int
     ) -> None:
-        """Wait until the completion is complete or the budget is spent.
+        """Wait until the completion is complete or the budget is spent. Raises ContentModified.
 
-        Any text that can be shown is enough if the client extends it later, or if the completion was shown before. For
-        other clients the first words would stay on the screen for as long as the user rests. Raises ContentModified.
+        The first words are enough if the client extends them later or if the completion was shown before. Other
+        clients would show the first words until the user types again.
         """
         recent = request.received - request.document.changed < RECENT and not request.explicit
         end = (request.document.changed if recent else request.received) + budget
@@ -350,8 +345,3 @@ class Completer:
         if state is not None:
             state.notify_later = None
             self._grown(document, completion)
-
-
-def _is_longer(shown: Suggestion | None, before: Suggestion) -> bool:
-    """Return whether `shown` is the same completion as `before` with more text shown."""
-    return shown is not None and shown.completion is before.completion and len(shown.shown) > len(before.shown)

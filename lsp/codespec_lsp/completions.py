@@ -1,8 +1,10 @@
-"""Completions: cached and followed as text while the user types them, and shown as LSP items.
+"""Completions: cached, followed while the user types them, counted when accepted or dismissed, and shown as LSP items.
 
-An item replaces the line up to the cursor (of a long line, its end) and repeats that text. So clients that keep an old
-suggestion on screen while the user types can match the new one as its continuation. Text up to the last emoji of the
-line is not replaced.
+An item replaces the line up to the cursor (or the end of a long line) and repeats that text. Clients that keep
+an old suggestion on screen while the user types then recognize the new suggestion as a continuation.
+
+Editors report acceptance differently: by an item's command, by a notification, or only by the edit. Reports of the same
+piece may come in any order, so only the furthest position in each suggestion counts.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +22,7 @@ from lsprotocol import types
 
 from codespec_lsp.buffer import Buffer, Edit, TextPosition
 from codespec_lsp.prompt import TextAround
+from codespec_lsp.status import Counters
 
 # Pairs that an editor inserts when one character is typed.
 PAIRS = ("()", "[]", "{}", '""', "''", "``", "<>")
@@ -26,21 +30,21 @@ PAIRS = ("()", "[]", "{}", '""', "''", "``", "<>")
 _UNSTABLE_END = re.compile(r"(?:[\w$\r]|\S?[\u200d\ufe0f])+\Z")
 _numbers = itertools.count(1)
 MAX_CACHED = 24
-MAX_AHEAD = 3  # characters typed ahead of a growing text; of more, it is unlikely to get all right
+MAX_AHEAD = 3  # characters that may be typed ahead of a growing text: longer ones are rarely predicted right
 ACCEPT = "codespec.accept"
 MAX_LABEL = 80
 _TO_LAST_SPECIAL = re.compile("(?s:.*)[\r\U00010000-\U0010ffff]")
-_WORD = re.compile(r"[\w$]*")
 REPEATED = 512  # an item repeats one to two times as many characters of a long line; its start rarely moves
 MAX_ANSWER, COPIES = 56 << 10, 3  # maximum bytes of the texts in an answer, and copies of each text in it
+MAX_TRACKED = 256  # suggestions whose acceptance can still be reported
+MAX_DISMISSED = 3  # dismissals in a row at one place, after which automatic suggestions stop there
+MAX_PLACES = 256
+LINES, MAX_LINE = 2, 200  # lines up to the cursor that define a place; maximum characters before and after it
 
 
 @dataclass(eq=False, slots=True)
 class CachedCompletion:
-    """A completion of a prompt.
-
-    `growing`: it is being streamed. `done`: it is complete. The listeners are called at each change.
-    """
+    """A completion of a prompt. `growing`: it is being streamed. `done`: it is complete. Changes call the listeners."""
 
     prompt: TextAround
     text: str = ""
@@ -51,29 +55,20 @@ class CachedCompletion:
     listeners: list[Callable[[], None]] = field(default_factory=list)
 
     def fits(self, prompt: TextAround) -> bool:
-        """Return whether the text continues a prompt, or may do so when it has grown past what the user typed."""
-        if self.prompt.rest(prompt, self.text) is not None:
-            return True
-        return self.growing and self.prompt.is_behind(prompt, self.text, MAX_AHEAD)
+        """Return whether the text continues a prompt, or may continue the prompt after growing."""
+        may_fit = self.growing and self.prompt.is_behind(prompt, self.text, MAX_AHEAD)
+        return may_fit or self.prompt.rest(prompt, self.text) is not None
 
     def grow(self, piece: str) -> None:
-        """Append a final piece."""
+        """Append text."""
         self.text += piece
-        self._notify()
-
-    def finish(self) -> None:
-        """Mark the completion as complete."""
-        self.done, self.growing = True, False
-        self._notify()
-
-    def stop(self) -> None:
-        """Mark the stream as stopped before the completion is done."""
-        self.growing = False
-        self._notify()
-
-    def _notify(self) -> None:
         for listener in list(self.listeners):
             listener()
+
+    def end(self, *, done: bool) -> None:
+        """Mark the stream as ended, before the completion is complete unless it is `done`."""
+        self.done, self.growing = done, False
+        self.grow("")
 
 
 class CompletionCache:
@@ -89,10 +84,9 @@ class CompletionCache:
             self._completions.popitem(last=False)
 
     def find(self, prompt: TextAround) -> list[CachedCompletion]:
-        """Return the completions that fit a prompt, the latest first.
+        """Return the completions that fit a prompt, latest first, without those that were typed to their end.
 
-        A completion that was typed to its end does not fit. One that finished empty does, and means that there is
-        nothing to complete.
+        A completion that is done and empty fits: there is nothing to complete.
         """
         matches = []
         for completion in reversed(self._completions.values()):
@@ -112,10 +106,10 @@ class CompletionCache:
 
 @dataclass(slots=True)
 class TypedPrefix:
-    """The part of a completion that the document already contains because the user typed it.
+    """The part of a completion that the user has typed.
 
-    `start` is the completion's offset in the document, in code points; `typed` is the number of its code points that
-    are there, and `ahead` what was typed before the text has grown so far. `lost` is set once an edit has diverged.
+    `start` is the completion's offset in the document and `typed` the typed length, in code points. `ahead` is typed
+    text after the completion's present end. `lost` is set once an edit contradicts the completion.
     """
 
     start: int
@@ -125,22 +119,23 @@ class TypedPrefix:
 
     @property
     def tip(self) -> int:
-        """The offset of the completion's remaining text."""
+        """The offset at which the completion's remaining text would be inserted."""
         return self.start + self.typed + len(self.ahead)
 
     def follow(self, edit: Edit, text: str, ahead: int = 0) -> str:
-        """Apply an edit and return the piece that it inserted at the tip.
+        """Apply an edit and return the piece of `text` that it inserted at the tip, or "" after a deletion.
 
-        It must be the next of `text`, or up to `ahead` characters more than there are. Deleting typed text returns ""
-        without setting `lost`.
+        The piece may extend beyond the end of `text` by up to `ahead` characters. Only typed text may be deleted.
         """
-        if self.lost:
-            return ""
         edit = edit.least()
-        if not edit.removed and not edit.text:
+        if self.lost or not (edit.removed or edit.text):
             return ""
         if edit.removed:
-            self._take_back(edit)
+            kept = self.typed + len(self.ahead) - len(edit.removed)
+            is_typed = self.start <= edit.start and edit.start + len(edit.removed) == self.tip
+            self.lost = bool(edit.text) or not is_typed
+            if not self.lost:
+                self.typed, self.ahead = min(self.typed, kept), self.ahead[: max(0, kept - self.typed)]
             return ""
         piece = self.ahead + edit.text
         known = text[self.typed : self.typed + len(piece)]
@@ -150,21 +145,9 @@ class TypedPrefix:
         self.typed, self.ahead = self.typed + len(known), piece[len(known) :]
         return edit.text
 
-    def _take_back(self, edit: Edit) -> None:
-        """Follow a deletion that ends at the tip and lies within the typed part; any other sets `lost`."""
-        end = edit.start + len(edit.removed)
-        if edit.text or end != self.tip or edit.start < self.start:
-            self.lost = True
-        else:
-            kept = self.typed + len(self.ahead) - len(edit.removed)
-            self.typed, self.ahead = min(self.typed, kept), self.ahead[: max(0, kept - self.typed)]
-
 
 def is_accepted(piece: str) -> bool:
-    """Return whether a piece inserted by one edit was accepted rather than typed.
-
-    It was if it is longer than a key press and not added by the editor (a closing bracket or quote, indentation).
-    """
+    """Return whether a piece that one edit inserted was accepted: neither a key press nor added by the editor."""
     return len(piece) > 1 and bool(piece.strip()) and piece not in PAIRS
 
 
@@ -179,7 +162,7 @@ def stable_prefix(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A completion as suggested at a prompt: `rest` is its remaining text, `shown` the part that can be shown now."""
+    """A completion at a prompt: the remaining text `rest`, and its part `shown` that can be shown now."""
 
     completion: CachedCompletion
     shown: str
@@ -192,24 +175,154 @@ class Suggestion:
         return cls(completion, rest if completion.done else stable_prefix(rest), rest)
 
     @property
-    def name(self) -> str:
-        """The completion's identifier between client and server."""
-        return str(self.completion.number)
-
-    @property
     def typed(self) -> int:
         """The number of the completion's characters that are already in the document."""
         return len(self.completion.text) - len(self.rest)
 
-    @property
-    def text(self) -> str:
-        """The completion from its start to the end of the shown part."""
-        return self.completion.text[: self.typed + len(self.shown)]
+
+@dataclass(slots=True)
+class _Tracked:
+    """A suggestion with its longest text so far. `taken` is the length that already counts as accepted.
+
+    `typed_prefix` is None once the suggestion is no longer shown in `document`.
+    """
+
+    text: str
+    document: str = ""
+    typed_prefix: TypedPrefix | None = None
+    taken: int = 0
+    accepted: bool = False
+    shown: bool = False
+
+
+class Acceptance:
+    """Counts the shown and accepted suggestions of one client."""
+
+    def __init__(self, counters: Counters) -> None:
+        self._counters = counters
+        self._all: OrderedDict[str, _Tracked] = OrderedDict()
+
+    def show(self, document: str, suggestions: Sequence[Suggestion], tip: int) -> None:
+        """Record the suggestions answered at `tip`, an offset in the document."""
+        self.close(document)
+        for index, suggestion in enumerate(suggestions):
+            name, typed = str(suggestion.completion.number), suggestion.typed
+            text = suggestion.completion.text[: typed + len(suggestion.shown)]
+            tracked = self._all.setdefault(name, _Tracked(text))
+            self._all.move_to_end(name)
+            if index == 0 and not tracked.shown:
+                tracked.shown = True
+                self._counters.shown += 1
+            tracked.text = max(tracked.text, text, key=len)
+            tracked.document, tracked.typed_prefix = document, TypedPrefix(tip - typed, typed)
+        while len(self._all) > MAX_TRACKED:
+            self._all.popitem(last=False)
+
+    def edited(self, document: str, edit: Edit) -> None:
+        """Count a piece of a suggestion that an edit inserted at once."""
+        for tracked in self._all.values():
+            prefix = tracked.typed_prefix
+            if prefix is None or tracked.document != document:
+                continue
+            before = prefix.typed
+            if is_accepted(prefix.follow(edit, tracked.text)):
+                self._take(tracked, before, prefix.typed)
+            if prefix.lost:
+                tracked.typed_prefix = None
+
+    def accept(self, name: str, length: int = sys.maxsize) -> None:
+        """Count the first `length` characters of a suggestion, by default all of it, as accepted."""
+        tracked = self._all.get(name)
+        if tracked is not None and length > 0:
+            typed = tracked.typed_prefix.typed if tracked.typed_prefix is not None else 0
+            self._take(tracked, typed, min(length, len(tracked.text)))
+
+    def close(self, document: str) -> None:
+        """Stop following the suggestions in a document."""
+        for tracked in self._all.values():
+            if tracked.document == document:
+                tracked.typed_prefix = None
+
+    def _take(self, tracked: _Tracked, start: int, end: int) -> None:
+        """Count the characters between two offsets that were not counted before."""
+        new = end - max(start, tracked.taken)
+        if new <= 0 and tracked.accepted:
+            return
+        counters = self._counters
+        first = tracked.taken == 0 and not tracked.accepted
+        counters.accepted_characters += max(0, new)
+        tracked.taken = max(tracked.taken, end)
+        if tracked.taken >= len(tracked.text) and not tracked.accepted:
+            tracked.accepted = True
+            counters.accepted += 1
+            counters.partly_accepted -= not first
+        elif first:
+            counters.partly_accepted += 1
+
+
+Place = tuple[str, str, str]
+
+
+def _place_of(prompt: TextAround) -> Place:
+    """Return the URI, the last lines before the cursor and the rest of the cursor's line: a place that can move."""
+    before = "\n".join(prompt.prefix[-MAX_LINE * LINES :].split("\n")[-LINES:])
+    return prompt.uri, before[-MAX_LINE:], prompt.suffix[:MAX_LINE].partition("\n")[0]
+
+
+class Dismissals:
+    """Counts a client's dismissals: shown suggestions that other typed text or another suggestion replaced."""
+
+    def __init__(self, counters: Counters) -> None:
+        self._counters = counters
+        self._shown: dict[str, tuple[Place, str, int]] = {}  # by URI: place, text and offset, until the next edit
+        self._dismissed: OrderedDict[Place, int] = OrderedDict()
+
+    def show(self, prompt: TextAround, text: str, tip: int) -> None:
+        """Record the first suggestion shown at `tip`, an offset in the document."""
+        place = _place_of(prompt)
+        known, before, _ = self._shown.get(prompt.uri, (None, "", 0))
+        if known == place and not text.startswith(before):
+            self._dismiss(place)
+        self._shown[prompt.uri] = place, text, tip
+
+    def edited(self, uri: str, edit: Edit) -> None:
+        """Reset a place's count if the user types the suggested text; count a dismissal if other text is typed."""
+        edit = edit.least()
+        if uri not in self._shown or not (edit.text or edit.removed):
+            return
+        place, text, tip = self._shown.pop(uri)
+        if edit.text and not edit.removed and edit.start == tip:
+            # Only the first character counts, because an editor may add a closing bracket to it.
+            if text.startswith(edit.text[0]):
+                self._dismissed.pop(place, None)
+            else:
+                self._dismiss(place)
+
+    def is_quiet(self, prompt: TextAround) -> bool:
+        """Return whether automatic suggestions at the prompt's place are suppressed."""
+        return self._dismissed.get(_place_of(prompt), 0) >= MAX_DISMISSED
+
+    def forgive(self, prompt: TextAround) -> None:
+        """Reset the count of the prompt's place."""
+        self._dismissed.pop(_place_of(prompt), None)
+
+    def close(self, uri: str) -> None:
+        """Drop the data of a closed document."""
+        self._shown.pop(uri, None)
+        for place in [place for place in self._dismissed if place[0] == uri]:
+            del self._dismissed[place]
+
+    def _dismiss(self, place: Place) -> None:
+        self._counters.dismissed += 1
+        self._dismissed[place] = self._dismissed.get(place, 0) + 1
+        self._dismissed.move_to_end(place)
+        while len(self._dismissed) > MAX_PLACES:
+            self._dismissed.popitem(last=False)
 
 
 @dataclass(frozen=True, slots=True)
 class EditRange:
-    """The range that an item replaces, and its current text `typed`. `newline` is the client's line end."""
+    """The range that an item replaces, with the current text `typed`. `newline` is the client's line end."""
 
     range: types.Range
     typed: str
@@ -217,65 +330,56 @@ class EditRange:
 
 
 def fitting(suggestions: Sequence[Suggestion], edit: EditRange) -> list[Suggestion]:
-    """Return the first suggestions, limited to MAX_ANSWER bytes, which every client can handle."""
+    """Return the first suggestions that fit into MAX_ANSWER bytes, which every client can handle."""
     sizes = accumulate(COPIES * len(json.dumps(edit.typed + each.shown)) for each in suggestions)
     return [each for each, size in zip(suggestions, sizes, strict=True) if size <= MAX_ANSWER]
 
 
 def inline_item(suggestion: Suggestion, edit: EditRange) -> types.InlineCompletionItem:
     """Return an item for textDocument/inlineCompletion."""
-    text = edit.typed + with_newline(suggestion.shown, edit.newline)
-    return types.InlineCompletionItem(
-        insert_text=text,
-        filter_text=text,
-        range=edit.range,
-        command=_command(suggestion, edit),
-    )
+    text = edit.typed + _with_newline(suggestion.shown, edit.newline)
+    return types.InlineCompletionItem(text, text, edit.range, _command(suggestion, edit))
 
 
 def completion_list(suggestions: Sequence[Suggestion], word: EditRange) -> types.CompletionList:
     """Return the list for textDocument/completion.
 
-    `word` is the word up to the cursor, by which the client filters. The filter text continues after it, so an item
-    stays in the list while the user types its text.
+    Clients filter by the `word` before the cursor. An item's filter text is longer than the word, so the item stays in
+    the list while the user types the item's text.
     """
-    items = [_completion_item(suggestion, word, index) for index, suggestion in enumerate(suggestions)]
+    items = []
+    for index, suggestion in enumerate(suggestions):
+        text = word.typed + _with_newline(suggestion.shown, word.newline)
+        label = one_line_label(word.typed, suggestion.shown)
+        items.append(
+            types.CompletionItem(
+                label=label[:MAX_LABEL],
+                kind=types.CompletionItemKind.Text,
+                detail="codespec",
+                documentation=text,
+                filter_text=label,
+                sort_text=f"\x7f{index}",
+                insert_text_format=types.InsertTextFormat.PlainText,
+                insert_text_mode=types.InsertTextMode.AsIs,
+                text_edit=types.TextEdit(word.range, text),
+                command=_command(suggestion, word),
+            )
+        )
     return types.CompletionList(is_incomplete=True, items=items)
 
 
-def _completion_item(suggestion: Suggestion, edit: EditRange, index: int) -> types.CompletionItem:
-    text = edit.typed + with_newline(suggestion.shown, edit.newline)
-    shown = one_line_label(edit.typed, suggestion.shown)
-    return types.CompletionItem(
-        label=shown[:MAX_LABEL],
-        kind=types.CompletionItemKind.Text,
-        detail="codespec",
-        documentation=text,
-        filter_text=shown,
-        sort_text=f"\x7f{index}",
-        insert_text_format=types.InsertTextFormat.PlainText,
-        insert_text_mode=types.InsertTextMode.AsIs,
-        text_edit=types.TextEdit(range=edit.range, new_text=text),
-        command=_command(suggestion, edit),
-    )
-
-
 def _command(suggestion: Suggestion, edit: EditRange) -> types.Command:
-    """Return the command that reports acceptance.
-
-    Its arguments are the suggestion's name, the length of the repeated text, and the number of typed characters.
-    """
-    lead = len(with_newline(edit.typed, edit.newline))
-    return types.Command(title="codespec", command=ACCEPT, arguments=[suggestion.name, lead, suggestion.typed])
+    """Return the command that reports acceptance: the suggestion's name, the repeated and the typed length."""
+    lead = len(_with_newline(edit.typed, edit.newline))
+    return types.Command("codespec", ACCEPT, arguments=[str(suggestion.completion.number), lead, suggestion.typed])
 
 
-def with_newline(text: str, newline: str) -> str:
-    """Return the text with the client's line ends."""
+def _with_newline(text: str, newline: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n") if newline == "\n" else text
 
 
 def one_line_label(typed: str, rest: str) -> str:
-    """Return a one-line label: the typed text and the first non-blank line after it."""
+    """Return the typed text and the first non-blank line of `rest`, in one line."""
     first, *lines = rest.splitlines() or [""]
     if first.strip():
         return typed + (first.rstrip() if typed else first.strip())
@@ -291,9 +395,3 @@ def repeats_from(buffer: Buffer, here: TextPosition) -> int:
     line = buffer.lines[here.row][: here.column]
     match = None if line.isascii() and "\r" not in line else _TO_LAST_SPECIAL.match(line)
     return match.end() if match else 0
-
-
-def word_start(buffer: Buffer, here: TextPosition) -> int:
-    """Return the start column of the word that ends at a position."""
-    line = buffer.lines[here.row][: here.column]
-    return len(line) - len(_WORD.match(line[::-1])[0])  # type: ignore[index]  # it matches any text

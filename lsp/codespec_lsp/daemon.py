@@ -1,7 +1,10 @@
-"""The daemon of one client: connections by its settings, completion streams with retries, restarts, hang detection.
+"""The daemon of one client: completion streams with retries, warm-ups, lookup files, restarts and hang detection.
 
 A hanging daemon raises no error: it accepts requests and sends nothing. After two requests without an event and two
 unanswered health checks, the user is notified, and requests wait until the daemon answers again.
+
+Before the first key, the daemon reads the prompt at the cursor (a warm-up) and gets files to copy drafts from: other
+open files, and imported and neighbouring files of the document's repository.
 """
 
 from __future__ import annotations
@@ -10,26 +13,40 @@ import asyncio
 import contextlib
 import hashlib
 import secrets
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from io import IncrementalNewlineDecoder
+from itertools import chain
 from typing import Any
 
-from codespec.api.body import EditBody
+from codespec.api.body import EditBody, FileBody, LookupBody
+from codespec.api.limits import MAX_PATH, MAX_SIDE
 from codespec.client.connections import ProvenConnections
 from codespec.client.daemon_client import STATS, DaemonClient, Health, RawEvent
 from codespec.client.starter import Starter, serve_command, with_absolute_paths
 from codespec.errors import Absent, ConfigError, DaemonError
+from codespec.exclusions.secrets import without_secrets
 from codespec.user_folders import read_token
 from codespec_lsp.completions import CachedCompletion
+from codespec_lsp.documents import Document
+from codespec_lsp.exclusions import Rules
+from codespec_lsp.imports import MAX_BESIDE, find_files, import_rows, read_text
+from codespec_lsp.prompt import RequestContext, clean
 from codespec_lsp.settings import EditorSettings
 
 MAX_WAIT = 0.5  # seconds between two requests to a daemon that is starting
-MAX_LOST = 4  # daemons that may die during one completion; the starter gives up earlier, with a reason
+MAX_LOST = 4  # daemons that may die during one completion
 FINISHED = ("stop", "length")
-MAX_UNANSWERED = 2  # requests without an event, then unanswered health checks
+MAX_UNANSWERED = 2  # requests without an event before the health checks; then health checks without an answer
 PATIENCE = 1.0  # seconds for an event
 CHECK_EVERY = 2.0  # seconds between two health checks
 HANGS = "The daemon does not answer: wait if the machine is busy, else restart the daemon (its process hangs)."
+AT_ONCE = 0.1  # seconds from a visit to a warm-up: skips documents and positions that the user only passes
+IDLE = 1.0  # seconds from the last change or request to a warm-up
+DELAY = 0.3  # seconds from a visit to the lookup files: skips documents that the user only passes
+WAIT = 2.0  # seconds before another attempt to send files if no daemon answers
+TRIES = 60
+MAX_TOGETHER = 256 * 1024  # characters of all lookup files
 
 Command = Callable[[int, Sequence[str]], list[str]]
 
@@ -44,7 +61,7 @@ class Daemons:
     def find(self, settings: EditorSettings) -> tuple[DaemonClient, Starter]:
         """Return the client and the starter for these settings.
 
-        From now on, only this starter replaces a dead daemon at that address. Raises DaemonError if the token can't be
+        Only this starter replaces a dead daemon at that address from then on. Raises DaemonError if the token can't be
         read or a relative path can't be resolved.
         """
         key = (settings.url, settings.token_file, settings.start_daemon, settings.model, settings.daemon_arguments)
@@ -72,11 +89,7 @@ class Daemons:
 
 
 class Daemon:
-    """The daemon of one client: its completion streams and reports, for the client's current settings.
-
-    `report` is called with a state and a sentence. The state is ready, starting, failed, or unwell (a failure outside a
-    request of the user's).
-    """
+    """The daemon for one client's current settings. `report` gets a state and a sentence for `StatusLine.daemon`."""
 
     def __init__(self, daemons: Daemons, report: Callable[[str, str], None]) -> None:
         self._daemons, self._report = daemons, report
@@ -86,7 +99,7 @@ class Daemon:
         self._tasks: set[asyncio.Task[None]] = set()
         self._unanswered = 0  # requests since the last event
         self._checking: asyncio.Task[None] | None = None
-        self._answers = asyncio.Event()
+        self._answers = asyncio.Event()  # cleared while the daemon hangs
         self._answers.set()
         self.last_done: dict[str, Any] = {}
 
@@ -97,20 +110,20 @@ class Daemon:
     def start(
         self, completions: Sequence[CachedCompletion], body: Mapping[str, Any], newline: str
     ) -> asyncio.Task[None]:
-        """Start a stream that fills one completion for each choice. Cancelling the task stops the daemon's work."""
+        """Start a stream with one choice for each completion. Cancelling the task stops the daemon's work."""
         for completion in completions:
             completion.growing = True
         return self.spawn(self._stream(completions, body, newline))
 
     async def warm_up(self, body: Mapping[str, Any]) -> None:
-        """Have the daemon prefill a prompt. Starts a daemon if necessary."""
+        """Let the daemon prefill a prompt, after starting a daemon if none runs."""
         try:
             await self._fill((), body, "\n")
         except DaemonError as error:
             self._report("unwell", str(error))
 
     async def send_files(self, body: Mapping[str, Any]) -> None:
-        """Send the files that drafts in a document may copy from, without starting a daemon. Raises DaemonError."""
+        """Send the files to copy drafts from, without starting a daemon. Raises DaemonError."""
         await self._answers.wait()
         await self._parts()[0].send_files(body, self._session_of(body))
 
@@ -123,7 +136,7 @@ class Daemon:
         return await self._parts()[0].report(STATS)
 
     async def health(self) -> Health:
-        """Return the daemon's health, without starting one."""
+        """Return the daemon's health, without starting a daemon."""
         try:
             return await self._parts()[0].health()
         except DaemonError as error:
@@ -159,13 +172,13 @@ class Daemon:
         finally:
             for completion in completions:
                 if not completion.done:
-                    completion.stop()
+                    completion.end(done=False)
 
     async def _fill(self, completions: Sequence[CachedCompletion], body: Mapping[str, Any], newline: str) -> None:
         """Grow the completions until all are done. Waits while the daemon hangs. Raises DaemonError.
 
-        The request is repeated while the daemon asks for that, and after another daemon was started if it died. If it
-        died in mid-completion, the next request gets the rest.
+        The request is repeated while the daemon asks for that, and after a daemon that died was replaced, unless some
+        text has arrived: the editor's next request then continues the text.
         """
         lost = 0
         while lost < MAX_LOST:
@@ -195,7 +208,7 @@ class Daemon:
                     raise
                 self._report("starting", str(error))
                 await asyncio.sleep(min(error.again, MAX_WAIT))
-        raise DaemonError("The daemon ended repeatedly during a completion", "see its log")
+        raise DaemonError("The daemon ended repeatedly during a completion", "see the daemon's log")
 
     def _take(
         self,
@@ -206,7 +219,7 @@ class Daemon:
         *,
         done: bool,
     ) -> None:
-        """Apply a `text` or `done` event. `left` has the choices that are not done."""
+        """Apply a `text` or `done` event. `left` has a decoder for each choice that is not done."""
         choice = value.get("choice", 0)
         if choice not in left:
             return
@@ -216,26 +229,23 @@ class Daemon:
         if done:
             del left[choice]
             self.last_done = value
-            if value.get("finish_reason") in FINISHED:
-                completion.finish()
-            else:
-                completion.stop()
+            completion.end(done=value.get("finish_reason") in FINISHED)
 
     def _asked(self) -> None:
-        """Count a request, and check the health of a daemon that answers none."""
+        """Count a request, and start health checks if too many have no event."""
         self._unanswered += 1
         if self._unanswered >= MAX_UNANSWERED and (self._checking is None or self._checking.done()):
             self._checking = self.spawn(self._check())
 
     def _answered(self) -> None:
-        """Handle a sign of life: a daemon that refuses a request or is gone does not hang either."""
+        """Stop the health checks: an event, a refusal or a closed port shows that the daemon does not hang."""
         self._unanswered = 0
         self._answers.set()
         if self._checking is not None:
             self._checking.cancel()
 
     async def _check(self) -> None:
-        """Check the daemon's health: fast typing cancels requests, so missing events alone prove nothing."""
+        """Report a hanging daemon by its health checks: fast typing cancels requests, so missing events are normal."""
         await asyncio.sleep(PATIENCE)
         checks = 0
         while (await self.health()).state == "silent":
@@ -250,12 +260,141 @@ class Daemon:
             self._report("ready", "")
 
     def _session_of(self, body: Mapping[str, Any]) -> str:
-        """Return the x-session-id of a document: a hash of its name, with a secret key against guessing."""
+        """Return the x-session-id of a document, a keyed hash that does not reveal the document's name."""
         name = str(body.get("document", "")).encode("utf-8", "replace")
         return hashlib.blake2b(name, key=self._secret, digest_size=16).hexdigest()
 
     def _parts(self) -> tuple[DaemonClient, Starter]:
-        """Return the client and the starter for the settings, found once. Raises DaemonError."""
+        """Return the client and the starter for the current settings. Raises DaemonError."""
         if self._found is None:
             self._found = self._daemons.find(self._settings)
         return self._found
+
+
+class Newest:
+    """Delayed work for one document at a time, because a user may click through many documents."""
+
+    def __init__(self, work: Callable[[Document], Coroutine[Any, Any, None]], daemon: Daemon) -> None:
+        self._work, self._spawn = work, daemon.spawn
+        self._uri = ""
+        self._task: asyncio.Task[None] | None = None
+
+    def plan(self, document: Document, delay: float) -> None:
+        """Cancel planned or running work, and plan the work for a document in `delay` seconds."""
+        self.stop()
+        self._uri, self._task = document.uri, self._spawn(self._begin(document, delay))
+
+    def stop(self) -> None:
+        """Cancel the planned or running work."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def close(self, uri: str) -> None:
+        """Cancel the work for a closed document."""
+        if uri == self._uri:
+            self.stop()
+
+    async def _begin(self, document: Document, delay: float) -> None:
+        await asyncio.sleep(delay)
+        await self._work(document)
+
+
+class WarmUps(Newest):
+    """The planned or running warm-up of one client. `read` prefills the prompt at a document's likely position."""
+
+    def __init__(self, read: Callable[[Document], Coroutine[Any, Any, None]], daemon: Daemon) -> None:
+        super().__init__(self._warm_up, daemon)
+        self._read = read
+        self._asked: tuple[int, int] | None = None  # state at the last request, which prefills the prompt itself
+
+    def visited(self, document: Document) -> None:
+        """Plan a warm-up for the position to which the user has moved."""
+        if document.state not in (document.warmed_up, self._asked):
+            self.plan(document, AT_ONCE)
+        elif document.uri != self._uri:
+            self.stop()
+
+    def changed(self, document: Document) -> None:
+        """Postpone the warm-up after a change."""
+        self.plan(document, IDLE)
+
+    def requested(self, document: Document) -> None:
+        """Postpone the warm-up after a request."""
+        self._asked = document.state
+        self.plan(document, IDLE)
+
+    async def _warm_up(self, document: Document) -> None:
+        if document.warmed_up == document.state or not document.buffer.text.strip():
+            return
+        document.warmed_up = document.state
+        try:
+            await self._read(document)
+        except asyncio.CancelledError:
+            document.warmed_up = None
+            raise
+
+
+class LookupFiles:
+    """Sends the lookup files of one client's documents, unless `is_completed` returns False for a document."""
+
+    def __init__(
+        self, context: RequestContext, daemon: Daemon, is_completed: Callable[[Document], Awaitable[bool]]
+    ) -> None:
+        self._context, self._daemon, self._is_completed = context, daemon, is_completed
+        self._newest = Newest(self._send, daemon)
+        self._sent: set[str] = set()  # URIs of documents whose files the daemon has
+        # A separate thread, so that a folder that does not answer doesn't block the exclusion decisions.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="codespec-lookups")
+
+    def plan(self, document: Document) -> None:
+        """Plan to send the files for a visited document after DELAY seconds."""
+        self._newest.plan(document, DELAY)
+
+    def close(self, document: Document) -> None:
+        """Tell the daemon to forget the files of a closed document."""
+        self._newest.close(document.uri)
+        if document.uri in self._sent:
+            self._sent.remove(document.uri)
+            self._daemon.spawn(self._try({"document": self._context.document_name(document), "files": []}, tries=1))
+
+    def end(self) -> None:
+        """Release the thread, after all documents are closed."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _send(self, document: Document) -> None:
+        if not await self._is_completed(document) or not self._context.sends_others:
+            return
+        opened, rules = self._context.open_files(document), self._context.exclusions.rules
+        uri, rows, known = document.file, import_rows(document.buffer.lines), {document.path, *dict(opened)}
+
+        def read() -> list[FileBody]:
+            closed = (file for file in find_files(uri, rows, rules, MAX_BESIDE) if file.path not in known)
+            return _bodies(chain(opened, ((file.path, read_text(file.target)) for file in closed)), rules)
+
+        files = await asyncio.get_running_loop().run_in_executor(self._thread, read)
+        if files or document.uri in self._sent:
+            self._sent.add(document.uri)
+            await self._try({"document": self._context.document_name(document), "files": files}, TRIES)
+
+    async def _try(self, body: LookupBody, tries: int) -> None:
+        """Send a body to a daemon that may still be starting. Failures are silent, because the files are optional."""
+        for _ in range(tries):
+            try:
+                await self._daemon.send_files(body)
+                return
+            except Absent:
+                await asyncio.sleep(WAIT)
+            except DaemonError as error:
+                if error.again is None:
+                    return
+                await asyncio.sleep(max(WAIT, error.again))
+
+
+def _bodies(files: Iterable[tuple[str, str]], rules: Rules) -> list[FileBody]:
+    """Return the first (path, text) pairs that fit into MAX_TOGETHER, without secret lines and with shown paths."""
+    bodies, left = list[FileBody](), MAX_TOGETHER
+    for path, text in files:
+        if text.strip() and len(text) <= min(left, MAX_SIDE):
+            left -= len(text)
+            bodies.append({"path": clean(rules.shown(path))[-MAX_PATH:], "text": clean(without_secrets(text))})
+    return bodies

@@ -1,9 +1,7 @@
-"""The open documents of one client, under canonical URIs, and the notebooks that cells are in.
+"""The open documents of one client under canonical URIs, and their notebooks.
 
-Editors spell a document's URI in several ways, and some escape nothing. In a file URI, a `?` or `#` is part of the
-name: the protocol gives files neither queries nor fragments, and without that part a secret file could look harmless.
-
-Offsets are in code points.
+Editors spell a document's URI in several ways, and some escape nothing. In a file URI, `?` and `#` are part of the
+name: files have neither queries nor fragments in LSP, and the shortened name of a secret file could look harmless.
 """
 
 from __future__ import annotations
@@ -12,7 +10,8 @@ import base64
 import itertools
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple
@@ -26,14 +25,14 @@ from codespec.api.types import Snippet
 from codespec_lsp.buffer import Buffer, Deletions, Edit, TextPosition
 from codespec_lsp.syntax import DocumentSyntax
 
-NEAR = 12  # rows: edits closer than this count as one
+NEAR = 12  # rows between edits that are recorded as one
 MAX_EDITED_ROWS = 4
-MAX_NEAR = 64  # documents that can add text to a request; the file system is read for each
+MAX_NEAR = 64  # documents that can add text to a request: the exclusion decision of each reads the file system
 _revisions = itertools.count(1)
 WINDOWS, MAC = sys.platform == "win32", sys.platform == "darwin"
 CELL = "vscode-notebook-cell"
-NAMES_FILES = ("file", "untitled")  # schemes with a file's path, saved or not
-MAX_MARKS = 32  # maximum number of `?` and `#` to try as the end of a path
+NAMES_FILES = ("file", "untitled")  # schemes whose path is a file's
+MAX_MARKS = 32  # `?` and `#` of a path that are tried as its end
 _PARTS = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/?#]*))?([^?#]*)(.*)", re.DOTALL)
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 _DRIVE = re.compile(rb"/[A-Za-z]:(?=/|\Z)")
@@ -41,12 +40,12 @@ _MARK = re.compile(rb"[?#]")
 _ENDS = re.compile(rb"(?<=[^/. ])[. ]+(?=/|\Z)")  # trailing dots and spaces of names, which Windows ignores
 _OLD_FRAGMENT = re.compile(rb"ch\d{7,}")  # followed by the notebook's scheme, unless that is file
 
-Cells = Sequence[Mapping[str, Any]]  # of a notebook, as messages name them
-TEXTS = ("markdown", "raw")  # the languages of text cells
+Cells = Sequence[Mapping[str, Any]]  # a notebook's cells in messages
+TEXTS = ("markdown", "raw")  # languages of text cells
 WITH_MAGICS = "python"  # the language whose cells may contain magics
 _OTHER_LANGUAGE = re.compile(r"\s*%%(?!(?:capture|prun|time|timeit)\b)")  # a cell magic, except those for Python code
-# A line magic, a shell command, a question about a name, or the output of one of these as a value. A line that
-# continues an expression with `% b` is Python.
+# A line magic, a shell command, a question about a name, or an assignment of a magic's output. A line that continues
+# an expression with `% b` is Python.
 _MAGIC = re.compile(
     r"^[ \t]*(?:%{1,2}[A-Za-z_]|!|\?{1,2}[A-Za-z_]|[\w.]+\?{1,2}[ \t]*$|[\w.]+[ \t]*=[ \t]*(?:%[A-Za-z_]|!)).*\n?",
     re.MULTILINE,
@@ -57,11 +56,10 @@ _MAGIC = re.compile(
 class Document:
     """An open document.
 
-    `uri` is canonical, `spelled` is its last spelling by the client, and `file` is the URI of its file, which for a
-    cell is the notebook. `version` is the client's and can be any number; `revision` is ours and unique to each text.
-    `changed` is the clock's time of the last change, `edited_rows` the recently edited rows, the latest first.
-    `rests` is the last known offset of the cursor, -1 before the first. `warmed_up` is the revision and offset that the
-    daemon has prefilled. `language` is a grammar's name. `lost` is set while the text is unknown.
+    `uri` is canonical, `spelled` is the client's last spelling, and `file` is the URI of the file, for a cell the
+    notebook's. `version` is the client's; each text has a unique `revision`. `changed` is the clock's time of the last
+    change, `edited_rows` the recently edited rows, latest first. `rests` is the last known offset of the cursor in code
+    points, or -1. `warmed_up` is the state that the daemon has prefilled. `lost` is set while the text is unknown.
     """
 
     uri: str
@@ -89,8 +87,13 @@ class Document:
         return self.file != self.uri
 
     @property
+    def state(self) -> tuple[int, int]:
+        """The revision and the last known offset of the cursor."""
+        return self.revision, self.rests
+
+    @property
     def path(self) -> str:
-        """The path of the document's file, or the document's name if it has no file."""
+        """The path of the document's file, or the path in its URI if it has no file."""
         return path_of(self.file)
 
     @property
@@ -99,12 +102,12 @@ class Document:
         return find_language(self.language_id, self.path)
 
     def locate(self, prefix: bytes, suffix: bytes) -> Place:
-        """Return the language at a cursor, which in a page or a text can be another one's, and its part of the text."""
+        """Return the language at a cursor, which may be embedded in another language, and the text in that language."""
         return find_place(self.language_id, self.path, prefix, suffix)
 
     @property
     def likely_position(self) -> TextPosition:
-        """The likely position of the next request: where the cursor was last, else the end of the first row."""
+        """The likely position of the next request: the cursor's last known position, else the end of the first row."""
         if self.rests >= 0:
             return self.buffer.at(self.rests)
         return TextPosition(0, len(self.buffer.lines[0].rstrip("\r\n")))
@@ -114,7 +117,7 @@ class Document:
         self.lost, self.revision = True, next(_revisions)
 
     def edited(self, edit: Edit) -> None:
-        """Record an edit: its row, shifting the recorded rows below it, and the text that it deleted."""
+        """Record the row of an edit and the text that it deleted."""
         self.revision = next(_revisions)
         self.deletions.edited(edit)
         grown = edit.text.count("\n") - edit.removed.count("\n")
@@ -124,50 +127,22 @@ class Document:
         self.rests = edit.start + len(edit.text)
 
 
-class Documents:
-    """All open documents, the most recently used one at the end."""
-
-    def __init__(self) -> None:
-        self._open: dict[str, Document] = {}
-
-    def __iter__(self) -> Iterator[Document]:
-        return iter(self._open.values())
-
-    def get(self, uri: str) -> Document | None:
-        """Return the open document with a URI, or None."""
-        return self._open.get(uri)
+class Documents(OrderedDict[str, Document]):
+    """All open documents by URI, the most recently used one at the end."""
 
     @property
     def last(self) -> Document | None:
         """The most recently used document, or None."""
-        return next(reversed(self._open.values()), None)
-
-    def open(self, document: Document) -> None:
-        """Add a document, replacing one with the same URI."""
-        self._open.pop(document.uri, None)
-        self._open[document.uri] = document
-
-    def close(self, uri: str) -> Document | None:
-        """Remove a document and return it, or None."""
-        return self._open.pop(uri, None)
+        return next(reversed(self.values()), None)
 
     def near(self, document: Document) -> list[Document]:
-        """Return the documents used last, at most MAX_NEAR, and then `document` itself."""
-        return [*(each for each in list(self)[-MAX_NEAR:] if each is not document), document]
-
-    def used(self, document: Document) -> None:
-        """Move a document to the end."""
-        if self._open.get(document.uri) is document:
-            del self._open[document.uri]
-            self._open[document.uri] = document
+        """Return up to MAX_NEAR recently used documents, followed by `document`."""
+        return [*(each for each in [*self.values()][-MAX_NEAR:] if each is not document), document]
 
 
 @dataclass(slots=True)
 class Notebook:
-    """One notebook with its cells from top to bottom.
-
-    `one_by_one`: the client doesn't support notebook messages and opens each cell separately.
-    """
+    """A notebook with the URIs of its cells, top to bottom. `one_by_one`: the client sends no notebook messages."""
 
     uri: str
     cells: list[str] = field(default_factory=list)
@@ -177,14 +152,14 @@ class Notebook:
 class Notebooks:
     """The open notebooks of one client.
 
-    A cell is a document whose file is the notebook; the code of the cells above it is its context. Text cells, and
-    magics, which other programs interpret, are not code.
+    A cell is a document whose file is the notebook's, and is completed with the code of the cells above. Text cells and
+    magics are not code.
     """
 
     def __init__(self) -> None:
         self._open: dict[str, Notebook] = {}
-        self._of: dict[str, Notebook] = {}  # by cell
-        self._texts: set[str] = set()  # cells that the client calls text, whatever their language
+        self._of: dict[str, Notebook] = {}  # by the URI of a cell
+        self._texts: set[str] = set()  # cells that are text by the client's cell kind
 
     def open(self, uri: str, cells: Cells) -> None:
         """Add an opened notebook."""
@@ -207,7 +182,7 @@ class Notebooks:
         self._of |= dict.fromkeys(new, notebook)
 
     def close(self, uri: str) -> list[str]:
-        """Remove a closed notebook and return its cells, without those that are in another one by now."""
+        """Remove a closed notebook and return its cells, without those that have moved to another notebook."""
         notebook = self._open.pop(uri, None) or Notebook(uri)
         own = [cell for cell in dict.fromkeys(notebook.cells) if self._of.get(cell) is notebook]
         for cell in own:
@@ -215,7 +190,7 @@ class Notebooks:
         return own
 
     def settle(self, cells: Cells, documents: Documents) -> list[Document]:
-        """Give cells that were opened before their notebook named them its file, and return them."""
+        """Set and return the cells that were opened before the message that assigns them to a notebook."""
         changed = []
         for document in map(documents.get, (canonical(cell["document"]) for cell in cells)):
             if document is not None and document.uri in self._of and document.file != self._of[document.uri].uri:
@@ -224,11 +199,11 @@ class Notebooks:
         return changed
 
     def is_text(self, document: Document) -> bool:
-        """Return whether a document is a text cell: by its language, or because the client calls it one."""
+        """Return whether a document is a text cell, by its language or by the client's cell kind."""
         return document.is_cell and (document.language_id.lower() in TEXTS or document.uri in self._texts)
 
     def opened(self, document: str) -> str:
-        """Register an opened document and return the URI of its file: for a cell its notebook, else itself."""
+        """Register an opened document and return the URI of its file, for a cell the notebook's."""
         uri = notebook_of(document)
         if document not in self._of and uri:
             notebook = self._open.setdefault(uri, Notebook(uri, one_by_one=True))
@@ -236,7 +211,7 @@ class Notebooks:
         return self._of[document].uri if document in self._of else document
 
     def closed(self, document: str) -> None:
-        """Handle a closed document. A cell that was opened separately is removed."""
+        """Remove a closed cell from a notebook without notebook messages."""
         notebook = self._of.get(document)
         if notebook is not None and notebook.one_by_one:
             self.splice(notebook.uri, notebook.cells.index(document), 1, ())
@@ -244,7 +219,7 @@ class Notebooks:
                 del self._open[notebook.uri]
 
     def above(self, document: Document, documents: Documents) -> str:
-        """Return the code of the cells above one in the same language, at least as much as a prompt can hold."""
+        """Return the code of the cells above a cell in its language, at least as much as fits into a prompt."""
         notebook = self._of.get(document.uri)
         if notebook is None:
             return ""
@@ -271,17 +246,14 @@ def code_of(language: str, text: str) -> str:
 
 
 def is_magic(language: str, buffer: Buffer, row: int) -> bool:
-    """Return whether a row of a cell is a magic, or part of a cell whose magic passes it to another program."""
+    """Return whether a row of a cell is a magic, or a magic passes the whole cell to another program."""
     if language.lower() != WITH_MAGICS:
         return False
     return bool(_OTHER_LANGUAGE.match(buffer.text) or _MAGIC.match(buffer.lines[row]))
 
 
 class UriParts(NamedTuple):
-    """The parts of a URI: the lower-case scheme, the host, the path, and the rest (query and fragment, with marks).
-
-    All but the scheme are decoded to bytes, because file names need not be UTF-8.
-    """
+    """The parts of a URI; `rest` is the query and the fragment. Bytes are decoded: file names need not be UTF-8."""
 
     scheme: str
     host: bytes
@@ -309,7 +281,7 @@ def canonical(uri: str, windows: bool = WINDOWS) -> str:
 
 
 def path_of(uri: str, windows: bool = WINDOWS) -> str:
-    """Return the native path of a file URI. For other schemes, return the URI's path, for display only."""
+    """Return the native path of a file URI, or for other schemes the path in the URI, for display only."""
     scheme, host, path, _ = split_uri(uri, windows)
     text = path.decode("utf-8", "surrogateescape")  # as Python represents file names
     if scheme != "file" or not windows:
@@ -322,8 +294,8 @@ def path_of(uri: str, windows: bool = WINDOWS) -> str:
 def notebook_of(uri: str) -> str:
     """Return the canonical URI of the notebook from the URI of a cell, or "" if it isn't a cell URI.
 
-    VS Code's cell URIs have the notebook's path; the fragment is the cell number, an `s`, and the scheme in Base64, or
-    in older versions `ch`, the number and the scheme, if that is not file.
+    VS Code's cell URIs have the notebook's path and a fragment with the notebook's scheme: the cell number, an `s`, and
+    the scheme in Base64, or in older versions `ch`, the number, and the scheme if it is not file.
     """
     scheme, host, path, rest = split_uri(uri)
     if scheme != CELL:
@@ -342,9 +314,9 @@ def notebook_of(uri: str) -> str:
 
 
 def other_paths(uri: str) -> list[str]:
-    """Return other paths that a careless client could mean by a URI.
+    """Return other paths that a careless client may mean by a URI.
 
-    A `?` or `#` could begin a query or fragment after all, or the host could be the first folder.
+    A `?` or `#` may begin a query or fragment, or the host may be the first folder.
     """
     path, host = path_of(uri), split_uri(uri).host
     cut = [path[: mark.start()] for mark in islice(re.finditer("[?#]", path), MAX_MARKS)]
@@ -352,7 +324,7 @@ def other_paths(uri: str) -> list[str]:
 
 
 def _as_file(parts: UriParts, windows: bool) -> UriParts:
-    """Normalize the parts of a file URI: drop names of this machine and, on Windows, ignored characters in names."""
+    """Normalize the parts of a file URI: drop this machine's name and, on Windows, ignored characters in names."""
     scheme, host, path, rest = parts
     if host == b"localhost":
         host = b""
@@ -366,10 +338,9 @@ def _as_file(parts: UriParts, windows: bool) -> UriParts:
 
 
 def _without_dots(path: bytes) -> bytes:
-    """Resolve `.` and `..` and drop empty names, as RFC 3986 and editors do; a folder may end with a slash.
+    """Resolve `.` and `..` and drop empty names, as RFC 3986 and editors do, so that each file is one document.
 
-    Otherwise one file would be two documents, and an anchored pattern of an ignore file would miss it. A path with a
-    `?` or `#` stays, since the rest need not be a path (`other_paths`).
+    A path with a `?` or `#` stays unchanged, because the part after the mark need not be a path (`other_paths`).
     """
     if not path.startswith(b"/") or _MARK.search(path):
         return path
@@ -385,7 +356,7 @@ def _without_dots(path: bytes) -> bytes:
 
 
 def _composed(path: bytes) -> bytes:
-    """Return a path in one normal form on a Mac, where all forms name the same file."""
+    """Convert a path to Unicode's NFC on a Mac, where all forms name the same file."""
     if not MAC or path.isascii():
         return path
     return normalize("NFC", path.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")

@@ -59,7 +59,7 @@ class EditModel:
         self._checked = 0.0
 
     def forget(self) -> None:
-        """Check again whether the daemon predicts edits, because it may be another daemon."""
+        """Forget whether the daemon predicts edits, because the settings may now name another daemon."""
         self._reason = None
 
     async def why_not(self) -> str:
@@ -157,7 +157,7 @@ def may_be_sent(change: Change) -> bool:
 
 
 def read_hunks(events: Sequence[dict[str, Any]], window: dict[str, Any], buffer: Buffer) -> list[Hunk]:
-    """Convert one place's events to hunks with the document's line ends; drop those outside the window or document."""
+    """Convert the events for one place to hunks. Drop hunks outside the place's window or the document."""
     start, end = window.get("start_row"), window.get("end_row")
     hunks: list[Hunk] = []
     for event in events:

@@ -1,7 +1,6 @@
-"""Decide which documents are neither completed nor sent as context: secret names, the user's globs, ignore files.
+"""Decide which documents are neither completed nor sent as context, by secret names, user globs and ignore files.
 
-The file system is read in threads, because it may be slow, and each decision is cached for a short time. Ignore files
-are handled by `codespec.exclusions.ignore_files`.
+The file system is read in threads, because it may be slow, and each decision is cached for a short time.
 """
 
 from __future__ import annotations
@@ -18,18 +17,18 @@ from codespec.exclusions.ignore_files import MAX_FOLDERS, IgnoreFiles, Patterns,
 from codespec.exclusions.secrets import is_secret
 from codespec_lsp.documents import other_paths, path_of, split_uri
 
-MAX_LINKS = 40  # in a chain, as in Linux
+MAX_LINKS = 40  # in a chain, the limit of Linux
 DECIDE_AGAIN = 1.0  # seconds after which a decision is repeated
 NONE = Patterns(())
-PATIENCE = 0.5  # seconds that a request waits for a decision; a slow file system doesn't block other documents
+PATIENCE = 0.5  # seconds that a request waits for a decision
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
     """The rules that exclude a document: secrets, ignore files, and the user's globs.
 
-    A glob applies from the root of each open folder, and to names everywhere. `secrets` are more globs of files that
-    hold secrets, and `not_secrets` of files that are completed despite their names.
+    A glob applies from each of the `roots`, which are the open folders. `secrets` matches further files with secrets,
+    and `not_secrets` files that are completed although their names look secret.
     """
 
     roots: frozenset[Path]
@@ -39,7 +38,7 @@ class Rules:
     not_secrets: Patterns = NONE
 
     def reason(self, uri: str) -> str:
-        """Return one sentence that explains why a document is excluded, or "". Blocks on the file system."""
+        """Return one sentence that says why a document is excluded, or "". Blocks on the file system."""
         scheme = split_uri(uri).scheme
         if scheme not in ("file", "untitled"):
             return f"{scheme or 'this'} is not a file on this machine, so it is not completed."
@@ -47,12 +46,12 @@ class Rules:
         name = PurePosixPath(path.replace("\\", "/")).name
         if self._is_secret(path, uri):
             return f"{name} may hold secrets, so it is not completed."
-        if path.count("/") + path.count("\\") > MAX_FOLDERS:  # each folder is looked at, by its whole path
+        if path.count("/") + path.count("\\") > MAX_FOLDERS:  # ignore files are read in each folder
             return f"{name[:80]} lies in more than {MAX_FOLDERS} folders, so it is not completed."
         return next(filter(None, (self._reason_of(each, name, scheme == "file") for each in _possible_paths(uri))), "")
 
     def _is_secret(self, path: str, uri: str = "") -> bool:
-        """Return whether the file of a path and its URI may hold secrets."""
+        """Return whether the name of a file, as a path or a URI, is that of a file with secrets."""
         if self._matches(self.secrets, Path(path)):
             return True
         return (is_secret(uri) or is_secret(path)) and not self._matches(self.not_secrets, Path(path))
@@ -67,34 +66,28 @@ class Rules:
         return self.ignore_files.reason(Path(path), self.roots)
 
     def lets_out(self, path: Path) -> bool:
-        """Return whether a file may be sent.
-
-        A path that changes in a round trip through its URI is refused: the decision would be about another file.
-        """
+        """Return whether a file may be sent. A path that its URI does not preserve is refused."""
         uri = path.as_uri()
         return path_of(uri) == str(path) and not is_secret(uri) and not self.reason(uri)
 
     def repository_of(self, uri: str) -> tuple[Path, Path | None]:
-        """Return the path of a document's file, and its repository if it is a saved file in one. Raises OSError."""
+        """Return the path of a document's file and that of the file's repository, or None. Raises OSError."""
         file = Path(path_of(uri))
         is_file = split_uri(uri).scheme == "file" and file.is_absolute()
         return file, repository_of(file, self.roots) if is_file else None
 
     def shown(self, path: str) -> str:
-        """Return a path as a model sees it: below its open folder, else the file's name with its folder's.
-
-        It takes fewer tokens than the whole path, and says nothing of the user's machine.
-        """
+        """Return a path relative to its open folder, else its last two parts, as the model should see it."""
         parts = PurePosixPath(path.replace("\\", "/")).parts
         above = max((len(root.parts) for root in self.roots if Path(path).is_relative_to(root)), default=0)
         last = [each for each in parts[-2:] if not each.endswith((":", "/"))]  # not a drive, nor the root
         return "/".join(parts[above:] if above else last)
 
     def sendable(self, paths: Iterable[Path], repository: Path) -> Iterator[tuple[Path, Path]]:
-        """Yield the paths that may be sent, each with its resolved target.
+        """Yield the paths that may be sent, each with its resolved target. Blocks on the file system.
 
-        The target must be in the repository, not in one nested in it, and the rules must allow both paths. Blocks on
-        the file system. Raises OSError, ValueError or RuntimeError.
+        The target must be in the repository, not in a nested one, and the rules must allow both paths. Raises
+        OSError, ValueError or RuntimeError.
         """
         top, roots = repository.resolve(), [root.resolve() for root in self.roots]
         for path in paths:
@@ -110,11 +103,11 @@ class Rules:
 
 
 class Exclusions:
-    """The exclusion decisions for one client. `rules` are the current ones; changed rules are a new object."""
+    """The exclusion decisions for one client. Changed settings or folders replace the `rules`."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[float, str]] = {}
-        self._deciding: dict[str, tuple[asyncio.Task[None], float]] = {}  # and the time when it began
+        self._deciding: dict[str, tuple[asyncio.Task[None], float]] = {}  # by URI, with the start time
         self._use(Rules(frozenset(), NONE, IgnoreFiles()))
 
     def set_roots(self, roots: Sequence[str]) -> None:
@@ -122,7 +115,7 @@ class Exclusions:
         self._use(replace(self.rules, roots=frozenset(map(Path, roots))))
 
     def set_globs(self, globs: Sequence[str], secrets: Sequence[str], not_secrets: Sequence[str]) -> None:
-        """Set the user's globs of excluded files, of files with secrets, and of files without."""
+        """Set the user's globs of excluded files, of secret files, and of files that are not secret."""
         theirs = Patterns(globs)
         self._use(replace(self.rules, globs=theirs, secrets=Patterns(secrets), not_secrets=Patterns(not_secrets)))
 
@@ -131,15 +124,15 @@ class Exclusions:
         await asyncio.to_thread(self.rules.ignore_files.close)
 
     def known(self, uri: str) -> str | None:
-        """Return the last known reason why a document is excluded, "" if it isn't, or None while undecided."""
+        """Return why a document is excluded by the last decision, "" if it is not, or None while undecided."""
         return None if uri in self._deciding or uri not in self._known else self._known[uri][1]
 
     def may_go_along(self, uri: str) -> bool:
-        """Return whether a document's text may go along with another file, which no setting allows for secrets."""
+        """Return whether a document's text may be sent with another file's. No setting allows that for secrets."""
         return self.known(uri) == "" and not is_secret(uri) and not is_secret(path_of(uri))
 
     async def refresh(self, uris: Iterable[str]) -> None:
-        """Refresh old decisions. Waits at most PATIENCE, so some documents may still be undecided."""
+        """Renew old decisions. Waits at most PATIENCE seconds, so some documents may stay undecided."""
         now = time.monotonic()
         old = [uri for uri in uris if uri not in self._known or now - self._known[uri][0] > DECIDE_AGAIN]
         waited = [self._begin(uri, now) for uri in old]
@@ -148,7 +141,7 @@ class Exclusions:
             await asyncio.wait([task for task in left if left[task] > 0], timeout=max(left.values()))
 
     async def follow(self, uri: str) -> AsyncIterator[None]:
-        """Refresh a decision. Yields after `refresh`, and again when a decision that took longer is known."""
+        """Renew a decision. Yields after `refresh`, and again after a decision that took longer."""
         await self.refresh([uri])
         yield
         if uri in self._deciding:
@@ -162,7 +155,7 @@ class Exclusions:
             self._deciding.pop(uri)[0].cancel()
 
     def _use(self, rules: Rules) -> None:
-        """Replace the rules, drop all decisions by the old ones, and begin those anew that somebody waits for."""
+        """Replace the rules, drop all decisions by the old rules, and restart those that were running."""
         running = list(self._deciding)
         for uri in running:
             self.forget(uri)
@@ -172,7 +165,7 @@ class Exclusions:
             self._begin(uri, time.monotonic())
 
     def _begin(self, uri: str, now: float) -> tuple[asyncio.Task[None], float]:
-        """Return the running decision for a document, or start one."""
+        """Return the running decision for a document and its start time. Starts a decision if none runs."""
         if uri not in self._deciding:
             self._deciding[uri] = asyncio.get_running_loop().create_task(self._decide(uri)), now
         return self._deciding[uri]
@@ -184,7 +177,7 @@ class Exclusions:
 
 
 def _possible_paths(uri: str) -> list[str]:
-    """Return the paths that a URI may mean: its own and, if that doesn't exist, existing files by other readings."""
+    """Return the URI's path and, if no such file exists, the existing files that the URI may mean instead."""
     path = path_of(uri)
     if os.path.lexists(path):
         return [path]
@@ -192,7 +185,7 @@ def _possible_paths(uri: str) -> list[str]:
 
 
 def _links(path: str) -> Iterator[str]:
-    """Yield the targets of a chain of links."""
+    """Yield the target of each link in a chain that starts at a path."""
     with contextlib.suppress(OSError, ValueError):  # not a link, or not a valid file name
         for _ in range(MAX_LINKS):
             path = os.path.join(os.path.dirname(path), os.readlink(path))
@@ -200,7 +193,7 @@ def _links(path: str) -> Iterator[str]:
 
 
 def _names(patterns: Patterns, parts: Sequence[str]) -> bool:
-    """Return whether a pattern matches a path or a folder above it."""
+    """Return whether a pattern matches a path or one of its parent folders."""
     return any(
         pattern is not None and not pattern.negated
         for count in range(1, len(parts) + 1)

@@ -1,8 +1,7 @@
-"""Find the repository files that a document imports, and the heads of their definitions, which go into the prompt.
+"""Find the repository files that a document imports, and outline them for the prompt.
 
 The search uses names only: the words of an import are looked up as a path below the file's folder and the folders above
-it. No file except go.mod is opened. Files that may be sent are then outlined in processes of their own, outside the
-event loop and at intervals.
+it. No file except go.mod is opened. Files that may be sent are then outlined in separate processes.
 """
 
 from __future__ import annotations
@@ -22,18 +21,20 @@ from typing import NamedTuple
 from codespec_grammars import find_language
 from codespec_grammars.workers import Worker, WorkerDied
 
-from codespec.files import read_regular
+from codespec.api.limits import MAX_SIDE
+from codespec.files import NotUtf8, decode_text, read_regular
 from codespec_lsp.documents import Document
 from codespec_lsp.exclusions import PATIENCE, Exclusions, Rules
-from codespec_lsp.outline import Outline, received
+from codespec_lsp.outline import Block, Outline
 
-ROWS = 400  # searched rows
-MAX_ROW = 200  # characters
+ROWS = 400  # rows of a document that are searched for imports
+MAX_ROW = 200  # characters of an import's row
 MAX_INSIDE = 40  # rows inside one bracket
 MAX_FILES, MAX_EACH = 12, 3  # files in total, and for one import
 MAX_WORDS = 12  # of an import
 MAX_TRIED = 20_000  # names, which takes about ten milliseconds
-MAX_FOLDERS, MAX_NAMES = 200, 5000  # listed folders, and names read of each
+MAX_FOLDERS, MAX_NAMES = 200, 5000  # listed folders, and names in each
+MAX_BESIDE = 16  # files of the same folder, the most recently changed ones
 _IMPORT = re.compile(
     r"\s*(?:(?:import|from|use|using|#\s*include|require|require_relative|include|package|extern crate|"
     r"export .* from)\b|(?:pub(?:\([\w: ]*\))? )?mod \w+;)"
@@ -48,7 +49,7 @@ _NO_WORDS = re.compile(r"\sas\s+\w+|#.*|//.*|;.*")
 _KEYWORDS = frozenset(
     ("import", "from", "use", "using", "static", "type", "extern", "crate", "pub", "include", "require")
 )
-_HERE, _ABOVE, _TOP = "self", "super", "crate"  # Rust's
+_HERE, _ABOVE, _TOP = "self", "super", "crate"  # in Rust's paths
 _RUST_ROOTS = ("mod.rs", "lib.rs", "main.rs")  # their modules are in the same folder
 _GO_MODULE = re.compile(rb"^module\s+(\S+)", re.MULTILINE)
 _BESIDE = ("src", "lib", "include", "src/main/java", "src/main/kotlin")  # source folders of a project
@@ -71,15 +72,15 @@ ENDINGS = {
     **dict.fromkeys((".php", ".phtml"), (".php", "")),
     ".lua": (".lua", "/init.lua"),
 }
-LOOK_AGAIN = 1.0  # seconds after which a request looks again; exclusion decisions have the same maximum age
+LOOK_AGAIN = 1.0  # seconds after which a request searches again; exclusion decisions have the same maximum age
 SERVICE = "codespec_lsp.outline:OutlineService"
-OUTLINE_TIMEOUT_S = 5.0  # seconds for one file's outline, which is empty if it takes longer
-MAX_OUTLINED = 6  # files
+OUTLINE_TIMEOUT_S = 5.0  # seconds for one file's outline
+MAX_OUTLINED = 6  # files for one document
 MAX_KEPT = 256  # outlines
 
 
 class Import(NamedTuple):
-    """An imported path: its `words`, relative to the folder `above` levels up from the file's own (None: any level)."""
+    """The `words` of an imported path, relative to the folder `above` levels up from the file's own (None: any)."""
 
     words: tuple[str, ...]
     above: int | None = None
@@ -98,12 +99,12 @@ def import_rows(lines: Sequence[str]) -> list[str]:
 
 
 def imported_names(rows: Sequence[str]) -> frozenset[str]:
-    """Return the words of import rows, among which are the imported names."""
+    """Return all words of import rows, which include the imported names."""
     return frozenset(word for row in rows for word in _NAME.findall(row))
 
 
 def find_imported(rows: Sequence[str], file: Path, repository: Path) -> list[Path]:
-    """Return existing repository files that the import rows may refer to, in row order, at most MAX_FILES."""
+    """Return up to MAX_FILES existing repository files to which the import rows may refer, in row order."""
     tree, tried = _Tree(), 0
     folders = [folder for folder in file.parents if folder.is_relative_to(repository)]
     if file.suffix == ".go":
@@ -128,7 +129,7 @@ def find_imported(rows: Sequence[str], file: Path, repository: Path) -> list[Pat
 
 
 def parse_import(row: str) -> list[Import]:
-    """Return the imports that a row may contain, the likeliest first. A `package` declaration gives none."""
+    """Return the imports that a row may contain, likeliest first. A `package` declaration contains none."""
     quoted = _QUOTED.findall(row)
     if quoted:
         return [_path_import(each) for each in quoted]
@@ -163,7 +164,7 @@ def _word_import(text: str) -> Import:
 
 
 def _is_elsewhere(named: Import, suffix: str) -> bool:
-    """Return whether the import is from the standard library, or a package by its bare name."""
+    """Return whether the import is from Python's standard library or names a JavaScript package."""
     if named.above is not None or not named.words:
         return False
     if suffix in (".py", ".pyi", ".ipynb"):
@@ -203,7 +204,7 @@ def _candidates(named: Import, folders: Sequence[Path], endings: Sequence[str]) 
 
 
 def _spellings(named: Import) -> Iterator[tuple[str, ...]]:
-    """Yield the possible paths: the last words can be names that a file defines, the first a repository alias."""
+    """Yield the possible paths: the last words may be names defined in a file, the first an alias of the repository."""
     words = named.words
     if words and named.above is None and words[0] in _ALIASES:
         words = words[1:]
@@ -215,7 +216,7 @@ def _spellings(named: Import) -> Iterator[tuple[str, ...]]:
 
 
 class _Tree:
-    """The names in folders, in their exact spelling. Each folder is listed once."""
+    """The names in folders, in their exact spelling, each folder listed once."""
 
     def __init__(self) -> None:
         self._listed: dict[str, frozenset[str]] = {}
@@ -231,7 +232,7 @@ class _Tree:
         return last in self.names(folder)
 
     def names(self, folder: str) -> frozenset[str]:
-        """Return the names in a folder, within the limits."""
+        """Return the names in a folder, up to MAX_NAMES, and none after MAX_FOLDERS folders."""
         known = self._listed.get(folder)
         if known is None and len(self._listed) < MAX_FOLDERS:
             known = self._listed[folder] = _list(folder)
@@ -239,15 +240,13 @@ class _Tree:
 
 
 def _list(folder: str) -> frozenset[str]:
-    try:
-        with os.scandir(folder) as entries:
-            return frozenset(entry.name for entry in islice(entries, MAX_NAMES))
-    except (OSError, ValueError):  # no such folder, or no permission
-        return frozenset()
+    with contextlib.suppress(OSError, ValueError), os.scandir(folder) as entries:  # a missing or unreadable folder
+        return frozenset(entry.name for entry in islice(entries, MAX_NAMES))
+    return frozenset()
 
 
 def _joined(rows: Sequence[str]) -> list[str]:
-    """Return the rows, with the rows inside a bracket joined to the one that opens it."""
+    """Return the rows, with the rows inside a bracket joined to the row that opens the bracket."""
     joined, inside = list[str](), 0
     for row in rows:
         if inside:
@@ -259,7 +258,7 @@ def _joined(rows: Sequence[str]) -> list[str]:
 
 
 def _left_inside(row: str, inside: int) -> int:
-    """Return the maximum number of further rows inside a bracket after `row`; `inside` is the number before it."""
+    """Return how many more rows after `row` may be inside a bracket, given that number before `row`."""
     opens, closes = row.rstrip().endswith(("(", "{")), row.lstrip().startswith((")", "}"))
     if opens and not inside:
         return MAX_INSIDE
@@ -267,7 +266,7 @@ def _left_inside(row: str, inside: int) -> int:
 
 
 class File(NamedTuple):
-    """An imported file: its path, the resolved path `target`, and the modification time and size of that."""
+    """A file: its path, its resolved path `target`, and the target's modification time and size."""
 
     path: str
     target: str
@@ -277,11 +276,11 @@ class File(NamedTuple):
 
 @dataclass(slots=True)
 class _Imports:
-    """The imports of a document under some rules, which a search finds that started at `began`."""
+    """The search for the imports of a document under some rules, started at the clock's time `began`."""
 
     rules: Rules
     began: float
-    looking: asyncio.Task[tuple[File, ...]]
+    looking: asyncio.Task[list[File]]
 
 
 class ImportedFiles:
@@ -297,9 +296,9 @@ class ImportedFiles:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="codespec-imports")
 
     def known(self, document: Document, opened: Collection[str]) -> tuple[tuple[str, Outline], ...]:
-        """Return the paths and outlines of the files that the last search found; () during a search.
+        """Return the paths and outlines of the files that the last search found, or () during a search.
 
-        Files with an `opened` path are left out, also where a link leads to one.
+        Files with an `opened` path and links to such files are left out.
         """
         imports = self._imports.get(document.uri)
         if imports is None or imports.rules is not self._exclusions.rules or not imports.looking.done():
@@ -308,10 +307,7 @@ class ImportedFiles:
         return tuple((file.path, self._outlines.get(file, ())) for file in closed)
 
     async def look(self, document: Document) -> None:
-        """Find the files that a document imports, unless that was done recently. Waits at most PATIENCE.
-
-        The files are read afterwards.
-        """
+        """Search the files that a document imports, at most every LOOK_AGAIN seconds. Waits at most PATIENCE."""
         imports, now = self._imports.get(document.uri), self._clock()
         old = imports is not None and (now - imports.began >= LOOK_AGAIN and imports.looking.done())
         if imports is None or old or imports.rules is not self._exclusions.rules:
@@ -324,7 +320,7 @@ class ImportedFiles:
             await asyncio.wait([imports.looking], timeout=left)
 
     async def read(self, seconds: float) -> None:
-        """Wait at most `seconds` until the found files have been read."""
+        """Wait at most `seconds` until the found files are outlined."""
         if self._reading is not None and not self._reading.done():
             await asyncio.wait([self._reading], timeout=seconds)
 
@@ -335,23 +331,24 @@ class ImportedFiles:
             imports.looking.cancel()
 
     async def end(self) -> None:
-        """Stop all work. Call this only after all documents have been closed."""
+        """Stop all work, after all documents are closed."""
         self._thread.shutdown(wait=False, cancel_futures=True)
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.wait([self._reading])
 
-    async def _look(self, document: Document, rules: Rules) -> tuple[File, ...]:
-        """Find the imported files, and start reading those without an outline."""
+    async def _look(self, document: Document, rules: Rules) -> list[File]:
+        """Find the imported files, and start to outline the new ones."""
         loop, rows = asyncio.get_running_loop(), import_rows(document.buffer.lines)
-        files = await loop.run_in_executor(self._thread, _find, rows, document.file, rules) if rows else ()
+        files = await loop.run_in_executor(self._thread, find_files, document.file, rows, rules) if rows else []
+        files = files[:MAX_OUTLINED]
         unread = [file for file in files if file not in self._outlines]
         if unread and (self._reading is None or self._reading.done()):
             self._reading = loop.create_task(self._read(unread))
         return files
 
     async def _read(self, files: Sequence[File]) -> None:
-        """Read each file in a process. A file that breaks the process or takes too long has an empty outline."""
+        """Outline each file in a process. If the process dies or takes too long, the outline is empty."""
         for file in files:
             while len(self._outlines) >= MAX_KEPT:
                 del self._outlines[next(iter(self._outlines))]
@@ -362,19 +359,42 @@ class ImportedFiles:
             with contextlib.suppress(WorkerDied):
                 worker = Worker(SERVICE, language)
                 try:
-                    self._outlines[file] = received(await worker.ask_beside(file.target, OUTLINE_TIMEOUT_S))
+                    blocks = await worker.ask_beside(file.target, OUTLINE_TIMEOUT_S)
+                    self._outlines[file] = [Block(*each) for each in blocks]
                 finally:
                     worker.close()
 
 
-def _find(rows: Sequence[str], uri: str, rules: Rules) -> tuple[File, ...]:
-    """Find the imported files of the document's repository that may be sent. Runs in the thread."""
+def find_files(uri: str, rows: Sequence[str], rules: Rules, beside: int = 0) -> list[File]:
+    """Return the files that a document imports and up to `beside` others of its folder.
+
+    All are in the document's repository and may be sent by the rules. Blocks on the file system.
+    """
     files = list[File]()
     try:
         file, repository = rules.repository_of(uri)
-        for path, target in rules.sendable(find_imported(rows, file, repository), repository) if repository else ():
+        if repository is None:
+            return []
+        others = _beside(file)[:beside] if beside and file.suffix != ".ipynb" else []  # notebook files are JSON
+        paths = dict.fromkeys((*find_imported(rows, file, repository), *others))
+        for path, target in rules.sendable(paths, repository):
             state = target.stat()
             files.append(File(str(path), str(target), state.st_mtime_ns, state.st_size))
     except (OSError, ValueError, RuntimeError):  # a missing file, an invalid name, or a cycle of links
-        return ()
-    return tuple(files[:MAX_OUTLINED])
+        pass
+    return files
+
+
+def _beside(file: Path) -> list[Path]:
+    """Return the other files of the same folder and suffix, the most recently changed first."""
+    names = islice(file.parent.iterdir(), MAX_NAMES)
+    others = [path for path in names if path.suffix == file.suffix and path != file and path.is_file()]
+    return sorted(others, key=lambda path: path.stat().st_mtime, reverse=True)
+
+
+def read_text(path: str) -> str:
+    """Return the text of a file, or "" if it is not UTF-8 text, too long or unreadable."""
+    try:
+        return decode_text(read_regular(Path(path), MAX_SIDE))
+    except (OSError, NotUtf8):
+        return ""

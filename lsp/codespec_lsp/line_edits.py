@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,7 +29,6 @@ MAX_LINE = 1000  # characters of a line; longer lines are data
 AROUND_ROWS, MAX_AROUND = 200, 32_768  # rows stored on each side of a change; maximum characters
 MAX_STATES = 32  # earlier texts of one change
 BULK_WITHIN, BULK_CHARACTERS, BULK_ROWS = 1.5, 200, 8  # seconds; more text within them is pasted, not typed
-MAX_REJECTED = 20
 MAX_TYPED = 4096  # characters of a hunk that is being typed
 _MARK = re.compile(r"<\|[^|\s]{1,40}\|>|<\[[^\]\s]{1,40}\]>|^(?:<{7}|={7}|>{7})(?: |$)|NO_EDITS", re.MULTILINE)
 Lines = list[str]
@@ -49,7 +48,7 @@ class LineEdit:
         return len(self.new) - len(self.old)
 
     def moved(self, row: int) -> int:
-        """Return the row after the edit of a row before it."""
+        """Convert a row number before the edit to the row number after the edit."""
         return row + self.grown if row >= self.row + len(self.old) else row
 
 
@@ -92,11 +91,6 @@ class Change:
     def end(self) -> int:
         """The row after the changed lines."""
         return self.row + len(self.new)
-
-    @property
-    def is_blank(self) -> bool:
-        """Whether only white space has changed."""
-        return "".join("".join(self.old).split()) == "".join("".join(self.new).split())
 
     def undoes(self, other: Change) -> bool:
         """Return whether this change is the inverse of another one."""
@@ -141,9 +135,13 @@ class EditHistory:
         del self._changes[:-MAX_CHANGES]
 
     def changes(self) -> list[Change]:
-        """Return the recent changes, oldest first, without those of white space only."""
+        """Return the recent changes, oldest first, except changes of white space."""
         old = self._clock() - MAX_AGE
-        return [each for each in self._changes if each.time >= old and not each.is_blank]
+        return [
+            each
+            for each in self._changes
+            if each.time >= old and "".join("".join(each.old).split()) != "".join("".join(each.new).split())
+        ]
 
     def states(self, uri: str) -> list[tuple[int, Lines, Lines]]:
         """Return the earlier texts of changed lines as tuples (first row, current lines, earlier lines)."""
@@ -221,7 +219,7 @@ def _around(document: Document, edit: LineEdit, *, undo: bool = False) -> str:
 class Hunk(NamedTuple):
     """A replacement of the rows [start_row, end_row) of a document, whose text is `old`, with `new`.
 
-    Both texts have the document's line ends. A hunk with an empty `old` inserts before `start_row`.
+    `old` and `new` have the document's line ends. A hunk with an empty `old` inserts before `start_row`.
     """
 
     start_row: int
@@ -230,29 +228,10 @@ class Hunk(NamedTuple):
     new: str
 
 
-class Rejected:
-    """The hunks that the user dismissed most recently, with their current rows."""
-
-    def __init__(self) -> None:
-        self._hunks: deque[tuple[str, Hunk]] = deque(maxlen=MAX_REJECTED)
-
-    def add(self, uri: str, hunks: Sequence[Hunk]) -> None:
-        """Add dismissed hunks."""
-        self._hunks.extend((uri, hunk) for hunk in hunks)
-
-    def edited(self, uri: str, edit: LineEdit) -> None:
-        """Update the rows of a document's hunks after an edit, and drop the hunks whose lines the edit changed."""
-        moved = [(each, hunk if each != uri else rebased(hunk, edit)) for each, hunk in self._hunks]
-        self._hunks = deque(((each, hunk) for each, hunk in moved if hunk and hunk.old != hunk.new), MAX_REJECTED)
-
-    def __contains__(self, suggestion: tuple[str, Hunk]) -> bool:
-        return suggestion in self._hunks
-
-
 def rebased(hunk: Hunk, edit: LineEdit) -> Hunk | None:
     """Return a hunk after an edit of its document, or None if the edit contradicts the hunk.
 
-    A hunk stays valid while the user types its text: `old` then has a part of `new`, or all of it once applied.
+    A hunk stays valid while the user types `new`, part of which then replaces `old`.
     """
     end, inserts = edit.row + len(edit.old), not edit.old and edit.row == hunk.start_row == hunk.end_row
     if end <= hunk.start_row and not inserts:
@@ -291,7 +270,7 @@ def split_hunk(start_row: int, old: Lines, new: Lines) -> list[Hunk]:
     ]
 
 
-def why_hidden(hunk: Hunk, uri: str, buffer: Buffer, history: EditHistory, rejected: Rejected) -> str:
+def why_hidden(hunk: Hunk, uri: str, buffer: Buffer, history: EditHistory, rejected: Collection[Hunk]) -> str:
     """Return one sentence that says why a hunk is never shown, or ""."""
     if not 0 <= hunk.start_row <= hunk.end_row <= len(buffer.lines):
         return "The edit is outside the document."
@@ -300,7 +279,7 @@ def why_hidden(hunk: Hunk, uri: str, buffer: Buffer, history: EditHistory, rejec
         return "The edit is for an earlier text."
     if changes_white_space(old, new):
         return "The edit changes only blank lines and white space at line ends."
-    if (uri, hunk) in rejected:
+    if hunk in rejected:
         return "The edit was dismissed before."
     if _MARK.search(hunk.new) and not _MARK.search(hunk.old):
         return "The edit contains a model's control marks."
@@ -312,7 +291,7 @@ def why_hidden(hunk: Hunk, uri: str, buffer: Buffer, history: EditHistory, rejec
 
 
 def as_whole_lines(hunk: Hunk, buffer: Buffer, *, vim: bool) -> dict[str, Any]:
-    """Return a hunk as JSON with its range of whole lines, which starts at the text's end for a hunk after the text."""
+    """Return a hunk as JSON, with a range of whole lines in the client's units."""
     newline = "\n" if vim else buffer.newline
     old, new = hunk.old, hunk.new.replace("\r\n", "\n").replace("\n", newline)
     start, end = (hunk.start_row, 0), (hunk.end_row, 0)

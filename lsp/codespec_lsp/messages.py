@@ -1,7 +1,7 @@
 """JSON-RPC on a stream: read frames, pass messages to the protocol, and answer invalid ones with an error.
 
-Checks headers, JSON and the order of messages. The text of a message is never logged. The stream is standard input, or
-a connection to a local TCP port with one server for each client.
+The text of a message is never logged. The stream is standard input, or one of many connections to a local TCP port,
+each with a server of its own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import re
 import signal
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, BinaryIO, cast
 
 from codespec_grammars.workers import start_fork_server
@@ -30,22 +30,22 @@ from codespec_lsp.server import Server
 from codespec_lsp.settings import EditorSettings
 
 MAX_BODY = 64 << 20
-MAX_SKIPPED = 4 << 30  # bytes of a message that is read past; larger lengths are invalid
-PIECE, ENDS = 1 << 20, 1 << 16  # bytes skipped at a time; bytes kept of each end, which name the method
+MAX_SKIPPED = 4 << 30  # bytes of a message that is skipped; larger lengths are invalid
+PIECE, ENDS = 1 << 20, 1 << 16  # bytes skipped at a time; bytes stored of each end, which contain the method
 MAX_LINE = 16 << 20
 HOST = "127.0.0.1"
 MAX_HEADER_LINES = 32
 MAX_TOLD = 100  # different sentences on stderr
-LOOK_EVERY = 3.0  # seconds between looks whether a process runs, on systems that don't report its end
+LOOK_EVERY = 3.0  # seconds between checks whether a process runs, on systems that don't report its end
 PARSE_ERROR, INVALID_REQUEST, NOT_INITIALIZED = -32700, -32600, -32002
 _LENGTH = re.compile(rb"content-length:[ \t]*(\d{1,12})[ \t]*\r?\n", re.IGNORECASE)
 _TYPE = re.compile(rb"content-type:[^\r\n]*\r?\n", re.IGNORECASE)
 Reader = asyncio.StreamReader | StdinAsyncReader
-_CHANGE = re.compile(rb"[dD]idChange\"")  # the end of a quoted method that changes documents
+_CHANGE = re.compile(rb"[dD]idChange\"")  # the quoted end of a method that changes documents
 
 
 class Skipped(bytes):
-    """The two ends of a message that is too long to read."""
+    """The first and last bytes of a message that is too long to read."""
 
 
 class Messages:
@@ -56,7 +56,7 @@ class Messages:
         self._initialized = False
         self._told: set[str] = set()  # sentences already written to stderr
         self.ended_well = False
-        self.editor: asyncio.Future[int] = asyncio.get_running_loop().create_future()  # the id of its process
+        self.editor: asyncio.Future[int] = asyncio.get_running_loop().create_future()  # its process id
 
     async def read(self, reader: Reader) -> None:
         """Handle messages until the client sends exit or disconnects, or until framing is lost."""
@@ -104,7 +104,7 @@ class Messages:
         except JsonRpcException as error:
             reply, told = error, f"{error.message} Please report it to the makers of the editor."
         except Exception as error:  # one bad message must not end the connection
-            reply = JsonRpcInternalError(f"The message failed ({type(error).__name__}).")
+            reply = JsonRpcInternalError(f"The server failed to handle the message ({type(error).__name__}).")
             told = f"a message was left out ({type(error).__name__}): please report it."
         if is_request:
             self._protocol._send_response(data["id"], None, reply.to_response_error())
@@ -115,9 +115,9 @@ class Messages:
         return False
 
     def _refuse_unread(self, body: bytes, sentence: str) -> None:
-        """Refuse a message that can't be parsed. If it may be a change, the documents' texts are unknown from then on.
+        """Refuse a message that can't be parsed. If the message may be a change, all documents' texts become unknown.
 
-        Editors send such messages for files that are not UTF-8, for example.
+        Some editors send invalid messages for files that are not UTF-8.
         """
         self._refuse(None, PARSE_ERROR, sentence)
         if _CHANGE.search(body.replace(b"\0", b"")):  # without the zeros of UTF-16
@@ -130,14 +130,14 @@ class Messages:
         except JsonRpcException as error:
             if error.message != type(error).MESSAGE:
                 raise
-            cause: Exception = error  # pygls raises some without a sentence
+            cause: Exception = error  # pygls raised it without a sentence
         except Exception as error:  # lsprotocol raises various errors for values of wrong types
             cause = error
         name = data.get("method", "A response")
         raise JsonRpcInvalidParams(f"{name} can't be read: its fields are not those of the protocol.") from cause
 
     def _in_order(self, method: Any, is_request: bool, number: Any) -> bool:
-        """Return whether a message is allowed now: none before initialize, none after shutdown."""
+        """Return whether a message comes after initialize and before shutdown. Refuse a request that does not."""
         if method is None:
             return self._initialized
         wrong, code = "", INVALID_REQUEST
@@ -157,7 +157,7 @@ class Messages:
 
 
 async def _read_body(reader: Reader) -> bytes | str | None:
-    """Read the next message body. Returns None at the end of the stream, or a sentence if framing is lost."""
+    """Read the next message body. Return None at the end of the stream, or a sentence if a header is invalid."""
     length = None
     try:
         for _ in range(MAX_HEADER_LINES):
@@ -185,7 +185,7 @@ async def _read_body(reader: Reader) -> bytes | str | None:
 
 
 async def _skip(reader: Reader, length: int) -> Skipped:
-    """Read past a message: a huge file in one editor window must not end the completions in all others."""
+    """Skip a message: a huge file in one editor window must not end completion in the editor's other windows."""
     first = last = await reader.readexactly(ENDS)
     left = length - len(first)
     while left > 0:
@@ -213,25 +213,19 @@ def _id_of(data: Any) -> int | str | None:
 
 
 def serve_stdio(defaults: EditorSettings, *, copilot: bool = False) -> int:
-    """Serve one client on the standard streams. Returns the exit code, 0 after an orderly shutdown.
-
-    `copilot` is for clients of Copilot's server.
-    """
-    _mute_pygls()
-    start_fork_server()
-    return asyncio.run(_serve_stdio(defaults, copilot))
+    """Serve one client on the standard streams, with `copilot` one made for Copilot's server. Returns the exit code."""
+    return _run(_serve_stdio(defaults, copilot))
 
 
 def serve_tcp(port: int, defaults: EditorSettings, *, copilot: bool = False) -> int:
     """Serve all clients that connect until a signal arrives. Returns 0. Raises ConfigError if the port is taken."""
-    _mute_pygls()
+    return _run(_serve_tcp(port, defaults, copilot))
+
+
+def _run(serving: Coroutine[Any, Any, int]) -> int:
+    logging.getLogger("pygls").setLevel(logging.CRITICAL + 1)  # its log would contain source text
     start_fork_server()
-    return asyncio.run(_serve_tcp(port, defaults, copilot))
-
-
-def _mute_pygls() -> None:
-    """Disable the log of pygls, which contains whole messages and so source text."""
-    logging.getLogger("pygls").setLevel(logging.CRITICAL + 1)
+    return asyncio.run(serving)
 
 
 async def _serve_stdio(defaults: EditorSettings, copilot: bool) -> int:
@@ -253,7 +247,7 @@ async def _serve_stdio(defaults: EditorSettings, copilot: bool) -> int:
 
 
 async def _read_while_editor_runs(messages: Messages, reader: Reader) -> bool:
-    """Handle messages until their end, or until the editor's process ends. Return whether the latter came first."""
+    """Handle messages until the stream or the editor's process ends. Return whether the process ended first."""
 
     async def editor_ends() -> None:
         await wait_for_end(await messages.editor)
@@ -271,7 +265,7 @@ async def _read_while_editor_runs(messages: Messages, reader: Reader) -> bool:
 
 
 async def _stdin(stream: BinaryIO) -> Reader:
-    """Return a reader for standard input, without threads if the system supports that."""
+    """Return a reader for standard input, without a thread if the system supports that."""
     if not _can_be_polled(stream):
         return StdinAsyncReader(stream)
     reader = asyncio.StreamReader(limit=MAX_LINE)
@@ -283,7 +277,7 @@ async def _stdin(stream: BinaryIO) -> Reader:
 
 
 def _can_be_polled(stream: BinaryIO) -> bool:
-    """Return whether the event loop can wait for a stream: not for /dev/null, which asyncio would wait for forever."""
+    """Return whether the event loop can wait for a stream, unlike for /dev/null."""
     mode = os.fstat(stream.fileno()).st_mode
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stream.isatty()
 
@@ -303,7 +297,7 @@ async def _serve_tcp(port: int, defaults: EditorSettings, copilot: bool) -> int:
             with contextlib.suppress(asyncio.CancelledError):  # the server ends
                 await Messages(cast(LspProtocol, server.protocol)).read(reader)
         finally:
-            reading.discard(task)  # a client that is leaving is waited for
+            reading.discard(task)  # at shutdown, a client that is leaving is not cancelled
             await server.session.close()
             writer.close()
             with contextlib.suppress(ConnectionError):
@@ -313,7 +307,8 @@ async def _serve_tcp(port: int, defaults: EditorSettings, copilot: bool) -> int:
     try:
         listening = await asyncio.start_server(converse, HOST, port, limit=MAX_LINE)
     except OSError as error:
-        raise ConfigError(f"Can't listen on port {port} ({error.strerror})", "choose another with --tcp") from error
+        problem = f"Can't listen on port {port} ({error.strerror})"
+        raise ConfigError(problem, "choose another port with --tcp") from error
     for number in (signal.SIGTERM, signal.SIGINT):
         with contextlib.suppress(NotImplementedError):  # Windows
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -329,9 +324,9 @@ async def _serve_tcp(port: int, defaults: EditorSettings, copilot: bool) -> int:
 
 
 async def wait_for_end(pid: int) -> None:
-    """Return once a process has ended, at once if there is none with this id.
+    """Return after a process has ended, at once if none has this id.
 
-    Usually the editor's pipe closes with it, but another process may have inherited the pipe and hold it open.
+    An editor's end usually closes its pipe, unless another process has inherited the pipe.
     """
     if sys.platform == "linux":
         await _wait_by_descriptor(pid)
@@ -342,7 +337,7 @@ async def wait_for_end(pid: int) -> None:
 
 
 async def _wait_by_descriptor(pid: int) -> None:
-    """Wait on a descriptor of the process, which a zombie's end makes readable too. Linux only."""
+    """Wait on a descriptor of the process, which also becomes readable if the process stays as a zombie."""
     assert sys.platform == "linux"
     try:
         process = os.pidfd_open(pid)
@@ -359,7 +354,7 @@ async def _wait_by_descriptor(pid: int) -> None:
 
 
 def _runs(pid: int) -> bool:
-    """Return whether a process exists. On Windows, `os.kill` would end it."""
+    """Return whether a process exists. On Windows, `os.kill` would end the process instead."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -372,7 +367,7 @@ def _runs(pid: int) -> bool:
 if sys.platform == "win32":
 
     def _windows_process(pid: int) -> Callable[[], bool]:
-        """Return a function that reports whether the process runs. Its handle keeps the id from being used again."""
+        """Return a function that reports whether the process runs, by a handle that prevents reuse of the id."""
         import ctypes
 
         synchronize, access_denied, still_running = 0x00100000, 5, 0x102

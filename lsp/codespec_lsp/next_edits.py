@@ -11,18 +11,20 @@ import itertools
 import re
 import secrets
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from codespec.exclusions.secrets import secret_rows
-from codespec_lsp.acceptance import Counters
 from codespec_lsp.buffer import Buffer, Edit
-from codespec_lsp.documents import Document, Documents, canonical
+from codespec_lsp.daemon import Daemon
+from codespec_lsp.documents import Document, canonical
 from codespec_lsp.edit_model import EditModel, EditRequest, may_be_sent
-from codespec_lsp.line_edits import MAX_LINE, Change, EditHistory, Hunk, Rejected, line_edit, rebased, why_hidden
+from codespec_lsp.line_edits import MAX_LINE, Change, EditHistory, Hunk, line_edit, rebased, why_hidden
 from codespec_lsp.prompt import RequestContext
-from codespec_lsp.settings import OUR_PART, EditorSettings
+from codespec_lsp.renames import find_repeats
+from codespec_lsp.settings import OUR_PART
+from codespec_lsp.status import Counters
 
 ALWAYS = ("accepted", "invoked")  # triggers that are answered at any time
 MOVED_WITHIN = 10.0  # seconds after an edit in which a cursor movement may request the next one
@@ -30,6 +32,7 @@ MAX_KNOWN = 64  # edits that the client may still report as shown, accepted or d
 LONG_NEAR = 8  # rows around the cursor that must have no long line
 ABOVE, BELOW = 1, 3  # rows around the last place in which the cursor does not move it: keeps the prompt's beginning
 MAX_OTHERS, APART = 2, 8  # places besides the cursor's, and the rows between two: their windows must not overlap
+MAX_REJECTED = 20  # dismissed hunks that are not suggested again
 MIN_WORD = 3  # characters of a removed word that is searched
 OFF = "Next edits are switched off (codespec.nextEdit)."
 NOT_OPEN = "The document is not open."
@@ -46,7 +49,6 @@ NONE = "Nothing repeats the last change."
 SECRET = "The last change is near a secret, in a file that is not sent, or too long, so no model is asked."
 HIDDEN = "The model's edit is not shown: it only adds lines above the cursor or touches a secret."
 
-FindRepeats = Callable[[Document, Sequence[Change]], Awaitable[Sequence[Hunk]]]
 Source = Literal["rename", "model"]
 _WORD = re.compile(r"[^\W\d]\w*")
 
@@ -66,30 +68,22 @@ Answer = NextEdit | str  # the next edit, or one sentence that says why there is
 
 
 class NextEdits:
-    """The next edits of one client.
-
-    `refresh` renews the exclusion decisions for URIs; `why_not` returns why a document is not completed, or "".
-    """
+    """The next edits of one client. `why_not` returns why a document is not completed, or ""."""
 
     def __init__(
         self,
-        documents: Documents,
-        settings: Callable[[], EditorSettings],
-        refresh: Callable[[Iterable[str]], Awaitable[None]],
-        why_not: Callable[[Document], str],
-        find_repeats: FindRepeats,
-        model: EditModel,
+        daemon: Daemon,
         context: RequestContext,
+        why_not: Callable[[Document], str],
         counters: Counters,
         clock: Callable[[], float],
     ) -> None:
         self.history = EditHistory(clock)
+        self.model = EditModel(daemon, context, clock)
         self._reason = ""  # why the last request got no edit, or ""
-        self._documents, self._settings, self._refresh, self._why_not = documents, settings, refresh, why_not
-        self._find_repeats, self._counters, self._clock = find_repeats, counters, clock
-        self.model, self._context = model, context
+        self._context, self._why_not, self._counters, self._clock = context, why_not, counters, clock
         self._anchors: dict[str, int] = {}  # by URI, the row for which the model was last asked
-        self._rejected = Rejected()
+        self._rejected: list[tuple[str, Hunk]] = []  # URI and hunk with its current rows
         self._pending: dict[str, NextEdit] = {}  # by URI, the last answered edit with its current rows
         self._known: OrderedDict[str, NextEdit] = OrderedDict()  # by id, the edits as answered
         self._newest: dict[str, EditRequest] = {}
@@ -110,13 +104,14 @@ class NextEdits:
             applies = len(left) < len(moved)
             if left and (applies or pending.source == "model"):  # after another change, a rename is searched again
                 self._pending[document.uri] = replace(pending, hunks=left)
-        self._rejected.edited(document.uri, lines)
+        kept = [(uri, rebased(hunk, lines) if uri == document.uri else hunk) for uri, hunk in self._rejected]
+        self._rejected = [(uri, hunk) for uri, hunk in kept if hunk is not None and hunk.old != hunk.new]
         if document.uri in self._anchors:
             self._anchors[document.uri] = lines.moved(self._anchors[document.uri])
         self.history.edited(document, lines, predicted=applies)
 
     def close(self, document: Document) -> None:
-        """Drop the suggestions in a closed or lost document. Its changes stay in the history."""
+        """Drop the suggestions in a closed or lost document, but not the history of its changes."""
         self._supersede(document.uri)
         self._pending.pop(document.uri, None)
         self._anchors.pop(document.uri, None)
@@ -125,7 +120,7 @@ class NextEdits:
         self, uri: str, position: tuple[int, int], trigger: str, problems: Sequence[tuple[int, str]] = ()
     ) -> EditRequest | None:
         """Create a request at a client's position. Return None if the document is not open."""
-        document = self._documents.get(canonical(uri))
+        document = self._context.documents.get(canonical(uri))
         if document is None:
             return None
         document.spelled = uri
@@ -142,7 +137,7 @@ class NextEdits:
 
     def status(self) -> dict[str, str]:
         """Return the setting and the reason why the last request got no edit ("" if it got one)."""
-        return {"setting": self._settings().next_edit, "reason": self._reason}
+        return {"setting": self._context.settings().next_edit, "reason": self._reason}
 
     def shown(self, name: str) -> None:
         """Count an edit that the client has shown."""
@@ -161,14 +156,14 @@ class NextEdits:
         pending = self._pending.get(edit.uri)
         if pending is not None and pending.id == name:
             edit = self._pending.pop(edit.uri)
-        self._rejected.add(edit.uri, edit.hunks)
+        self._rejected = [*self._rejected, *((edit.uri, hunk) for hunk in edit.hunks)][-MAX_REJECTED:]
         self._dismissed_at = self.history.number
 
     async def _answer_in_time(self, request: EditRequest) -> Answer:
         uri = request.document.uri
         if self._newest.get(uri) is not request:
             return CHANGED
-        left = request.received + self._settings().next_edit_budget_ms / 1000 - self._clock()
+        left = request.received + self._context.settings().next_edit_budget_ms / 1000 - self._clock()
         finding = self._finding[uri] = asyncio.ensure_future(self._find(request))
         try:
             await asyncio.wait((finding,), timeout=max(0.0, left))
@@ -179,7 +174,7 @@ class NextEdits:
     async def _find(self, request: EditRequest) -> Answer:
         """Return the next edit. A change of the document or a newer request cancels this coroutine."""
         document = request.document
-        await self._refresh(self._context.concerned(document))
+        await self._context.refresh(document)
         reason = self._why_not_here(request) or self._why_not_now(request)
         if reason:
             return reason
@@ -187,8 +182,9 @@ class NextEdits:
         answer: Answer = self._suggest(request, known.source, known.hunks) if known is not None else NONE
         if isinstance(answer, str):
             changes = [each for each in self.history.changes() if each.uri == document.uri]
-            answer = self._suggest(request, "rename", await self._find_repeats(document, changes))
-        if not isinstance(answer, str) or not self._settings().next_edit_model:
+            repeats = await find_repeats(changes, list(document.buffer.lines), document.syntax.same_name)
+            answer = self._suggest(request, "rename", repeats)
+        if not isinstance(answer, str) or not self._context.settings().next_edit_model:
             return answer
         predicted = await self._ask_model(request)
         return answer if isinstance(predicted, str) and answer != NONE else predicted
@@ -210,7 +206,7 @@ class NextEdits:
         return await self._predict(request, others, changes) if isinstance(answer, str) and others else answer
 
     async def _predict(self, request: EditRequest, places: Sequence[int], changes: Sequence[Change]) -> Answer:
-        end = request.received + (self._settings().next_edit_budget_ms - OUR_PART) / 1000
+        end = request.received + (self._context.settings().next_edit_budget_ms - OUR_PART) / 1000
         hunks, reason = await self.model.find(request, places, changes, end)
         hidden, cursor = secret_rows(request.document.buffer.text), request.position.row
         kept = [
@@ -222,13 +218,14 @@ class NextEdits:
         return self._suggest(request, "model", kept) if kept else reason or HIDDEN
 
     def _may_send(self, change: Change, document: Document) -> bool:
-        other = self._documents.get(change.uri)
+        other = self._context.documents.get(change.uri)
         return change.uri == document.uri or (other is not None and self._context.may_send(other))
 
     def _suggest(self, request: EditRequest, source: Source, hunks: Sequence[Hunk]) -> Answer:
         """Return an edit of the hunks that may be shown, the nearest hunk after the cursor first."""
         document, row = request.document, request.position.row
-        hidden = {hunk: why_hidden(hunk, document.uri, document.buffer, self.history, self._rejected) for hunk in hunks}
+        rejected = [hunk for uri, hunk in self._rejected if uri == document.uri]
+        hidden = {hunk: why_hidden(hunk, document.uri, document.buffer, self.history, rejected) for hunk in hunks}
         kept = sorted((hunk for hunk in hunks if not hidden[hunk]), key=lambda hunk: (hunk.start_row < row, hunk))
         if not kept:
             self._pending.pop(document.uri, None)
@@ -241,7 +238,7 @@ class NextEdits:
 
     def _why_not_here(self, request: EditRequest) -> str:
         """Return why the request's document gets no next edits, or ""."""
-        if self._settings().next_edit == "off":
+        if self._context.settings().next_edit == "off":
             return OFF
         if request.document.is_cell:
             return IN_CELL

@@ -1,10 +1,8 @@
-"""Outline a file: what it defines, without bodies, so that a model knows the names, types and parameters of an import.
+"""Outline a file: its definitions without bodies, so that a model knows the names, types and parameters of an import.
 
 An outline has a block for each definition at the top of a file: the head of a function, or the head of a class with its
-base classes, decorators, fields, constants and the heads of its methods. Small types are shown in full. Node types and
-field names that grammars share are used, so there is little that belongs to one language.
-
-`OutlineService` outlines files on disk; it does not check whether a file may be sent.
+fields, constants and the heads of its methods. Small types are shown in full. The node types and field names are those
+that most grammars share.
 """
 
 from __future__ import annotations
@@ -23,19 +21,19 @@ from codespec.exclusions.secrets import without_secrets
 from codespec.files import read_regular
 
 MAX_FILE = 128 << 10  # bytes of a file to outline
-MAX_OUTLINE = 2048  # characters that are chosen of an outline
+MAX_OUTLINE = 2048  # characters of an outline in a prompt
 MAX_BLOCKS = 16_384  # characters of a whole outline
-MAX_CHILDREN = 400  # searched children of one node
+MAX_CHILDREN = 400  # children of one node that are searched
 MAX_HEAD = 240  # bytes of one head
-MAX_MEMBER = 120  # bytes of a field or constant; a longer or multi-line value is left out
+MAX_MEMBER = 120  # bytes of a field or constant with its value
 MAX_WHOLE = 400  # bytes of a type that is shown in full
 MAX_AROUND = 4  # nested nodes around definitions
-_WRAPPED = ("definition", "declaration")  # fields for the definition inside a decorator or an export
+_WRAPPED = ("definition", "declaration")  # fields of the definition inside a decorator or an export
 _NO_DEFINITIONS = ("statement", "loop", "expression")
 _TYPES = ("struct", "interface", "enum", "type", "record")
 _AROUND = ("preproc_if", "linkage_specification", "namespace_definition", "ambient_declaration")  # wrap definitions
 _PROTOTYPES = ("function_signature", "method_signature", "abstract_method_signature", "method_elem")
-_DECLARATIONS = ("declaration", "field_declaration")  # in C, these may be prototypes
+_DECLARATIONS = ("declaration", "field_declaration")  # may be prototypes in C
 _HOLD_MEMBERS = ("class", "impl", "trait", "object", "module", "namespace", *_TYPES)
 _FIELDS = frozenset(
     (
@@ -50,15 +48,16 @@ _CONSTANTS = frozenset(
         *("type_definition", "alias_declaration", "type_alias_statement", "preproc_def"),
     )
 )
-_LISTS = ("const_declaration", "var_declaration")  # of Go: may be shown on several lines
+_LISTS = ("const_declaration", "var_declaration")  # Go's, shown on several lines
 _NAMED = ("name", "declarator", "left", "type")  # fields that lead to a definition's name
 _BODIES = ("_body", "field_declaration_list")
+_WORD = re.compile(r"[^\W\d]\w*")
 _PRIVATE = re.compile(r"\s*(?:private\b|#|_)")
 _ATTRIBUTE = re.compile(r"self\.[A-Za-z]\w*\s*[:=]")
 
 
 class Block(NamedTuple):
-    """A definition at the top of a file: its name, "" if it has none, and its text, lines with their ends."""
+    """A definition at the top of a file: its name or "", and its outlined text in whole lines."""
 
     name: str
     text: str
@@ -68,13 +67,13 @@ Outline = Sequence[Block]
 
 
 class OutlineService:
-    """Reads the outlines of files, in a process."""
+    """Outlines files on disk in a worker process, without checking whether they may be sent."""
 
     SECONDS = 2.0  # CPU time
     MEMORY = 256 << 20
 
     def __init__(self, language: str) -> None:
-        """Ignore the language, which is found from each file's name."""
+        """Ignore the language, because `answer` finds the language from each file's name."""
 
     def answer(self, path: str) -> Outline:
         """Return the outline of a file."""
@@ -82,7 +81,7 @@ class OutlineService:
 
 
 def read_outline(path: Path) -> Outline:
-    """Return the outline of a file; it is empty if the file can't be read, is too long, or has no known language."""
+    """Return the outline of a file, empty if the file can't be read, is too long, or has no known language."""
     language = find_language(path=str(path))
     grammar = load_grammar(language) if language else None
     if grammar is None:
@@ -94,18 +93,10 @@ def read_outline(path: Path) -> Outline:
     return [] if b"\0" in source else outline(tree_sitter.Parser(grammar.language).parse(source).root_node, source)
 
 
-def received(answer: Sequence[Sequence[str]]) -> Outline:
-    """Return the outline that a process answered as JSON."""
-    return [Block(*each) for each in answer]
-
-
 def split(blocks: Outline, wanted: Container[str]) -> tuple[str, str]:
-    """Return the blocks with `wanted` names and those that these mention, and the other blocks, in the file's order.
-
-    Each text has at most MAX_OUTLINE characters.
-    """
+    """Return the texts of the `wanted` blocks with those they mention and of the others, up to MAX_OUTLINE each."""
     first = [block.name in wanted for block in blocks]
-    mentioned = {word for block, chosen in zip(blocks, first, strict=True) if chosen for word in _words(block.text)}
+    mentioned = set(_WORD.findall("".join(block.text for block in blocks if block.name in wanted)))
     taken = [chosen or block.name in mentioned for block, chosen in zip(blocks, first, strict=True)]
     return _joined(blocks, taken, first), _joined(blocks, [not each for each in taken], first)
 
@@ -113,19 +104,18 @@ def split(blocks: Outline, wanted: Container[str]) -> tuple[str, str]:
 def split_all(
     outlines: Sequence[tuple[str, Outline]], names: Container[str], type_name: str
 ) -> tuple[list[Snippet], list[Snippet]]:
-    """Split the outlines of several files, (path, outline) each. A file that defines the type comes before the others.
+    """Split the (path, outline) pairs of several files into wanted snippets and others.
 
-    Returns what is wanted of the files, and the rest, each in the files' order.
+    A file that defines the type comes first.
     """
     ordered = sorted(outlines, key=lambda each: not definitions_of(each[1], type_name))
-    parts = [(path, *split(blocks, names)) for path, blocks in ordered]
-    return [Snippet(path, text) for path, text, _ in parts if text], [
-        Snippet(path, text) for path, _, text in parts if text
-    ]
+    parts = [(path, split(blocks, names)) for path, blocks in ordered]
+    wanted, others = ([Snippet(path, texts[part]) for path, texts in parts if texts[part]] for part in (0, 1))
+    return wanted, others
 
 
 def _joined(blocks: Outline, taken: Sequence[bool], first: Sequence[bool]) -> str:
-    """Return the `taken` blocks that fit, the `first` ones before others."""
+    """Return the `taken` blocks that fit into MAX_OUTLINE, preferring the `first` ones."""
     left, kept = MAX_OUTLINE, set[int]()
     for index in sorted(range(len(blocks)), key=lambda index: not first[index]):
         if taken[index] and len(blocks[index].text) <= left:
@@ -140,7 +130,7 @@ def definitions_of(blocks: Outline, name: str) -> str:
 
 
 def outline(root: tree_sitter.Node, source: bytes) -> Outline:
-    """Return the blocks of a file, of at most MAX_BLOCKS characters in all."""
+    """Return the blocks of a file, together at most MAX_BLOCKS characters."""
     blocks, left = list[Block](), MAX_BLOCKS
     for name, lines in _definitions(root, source):
         text = "".join(f"{line}\n" for line in lines)[:MAX_OUTLINE]
@@ -169,9 +159,9 @@ def _children(parent: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
 
 
 def _head(child: tree_sitter.Node, node: tree_sitter.Node, source: bytes, *, deep: bool = False) -> list[str]:
-    """Return the head of a definition and its members, or [] for other nodes.
+    """Return the lines of a definition's head and members, or [] for other nodes.
 
-    `child` is the node around it, with decorators. Inside another one (`deep`) a definition's members are left out.
+    `child` is the definition with its decorators. `deep` leaves out the members, for a definition inside another one.
     """
     end = _end_of_prototype(node)
     if end:
@@ -195,7 +185,7 @@ def _members(body: tree_sitter.Node, source: bytes) -> Iterator[str]:
         if node.type == "expression_statement" and node.named_child_count == 1:
             node = node.named_child(0) or node
         lines = _head(child, node, source, deep=True)
-        attribute = node.type == "call" and source[node.start_byte :].startswith(b"attr_")  # Ruby's
+        attribute = node.type == "call" and source[node.start_byte :].startswith(b"attr_")  # in Ruby
         if not lines and (node.type in _FIELDS or attribute):
             field = _value(source, node)
             lines = [] if _PRIVATE.match(field) else [field]
@@ -213,7 +203,7 @@ def _attributes(function: tree_sitter.Node, source: bytes) -> Iterator[str]:
 
 
 def _constant(child: tree_sitter.Node, node: tree_sitter.Node, source: bytes) -> list[str]:
-    """Return a constant or an alias at the top of a file, or []. A script's own constants can't be imported."""
+    """Return a constant or an alias at the top of a file, or []. In JavaScript, only exported ones count."""
     if node.has_error:
         return []
     if node.type == "expression_statement" and node.named_child_count == 1:
@@ -227,7 +217,7 @@ def _constant(child: tree_sitter.Node, node: tree_sitter.Node, source: bytes) ->
 
 
 def _value(source: bytes, node: tree_sitter.Node) -> str:
-    """Return a field or constant with its value, or without it if that is long or has several lines."""
+    """Return a field or constant, cut if it is long or has several lines."""
     size = node.end_byte - node.start_byte
     text = _text(source, node.start_byte, node.end_byte, MAX_WHOLE)
     if size <= MAX_WHOLE and (node.type in _LISTS or (size <= MAX_MEMBER and "\n" not in text)):
@@ -246,7 +236,7 @@ def _unwrapped(node: tree_sitter.Node) -> tree_sitter.Node:
 
 
 def _body(node: tree_sitter.Node) -> tree_sitter.Node | None:
-    """Return the body of a definition. Kotlin's has no field name, Go's is part of the type."""
+    """Return the body of a definition, which has no field name in Kotlin and is part of the type in Go."""
     body = node.child_by_field_name("body")
     if body is not None:
         return body
@@ -269,7 +259,7 @@ def _name(node: tree_sitter.Node) -> str:
 
 
 def _end_of_prototype(node: tree_sitter.Node) -> int:
-    """Return the end of the head of a function prototype, or of a function assigned to a name; 0 for neither."""
+    """Return the end of a function prototype, or of the head of a function assigned to a name; 0 for other nodes."""
     if node.has_error:
         return 0
     if node.type in _PROTOTYPES:
@@ -303,7 +293,3 @@ def _text(source: bytes, start: int, end: int, most: int) -> str:
     indent = source[line:start] if not source[line:start].strip() else b""
     piece = source[start : min(end, start + most)].rstrip()
     return (indent + piece).decode("utf-8", "ignore")
-
-
-def _words(text: str) -> list[str]:
-    return re.findall(r"[^\W\d]\w*", text)

@@ -1,6 +1,6 @@
 """Build the daemon request for a cursor: the text around it, its syntax, and snippets of other files.
 
-Enforces the limits of the request's fields, and that only files go along that the exclusions let out.
+Requests respect the limits of their fields and contain no text of excluded files.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from codespec_lsp.documents import Document, Documents
 from codespec_lsp.exclusions import Exclusions
 from codespec_lsp.imports import ImportedFiles, import_rows, imported_names
 from codespec_lsp.outline import Outline, split_all
-from codespec_lsp.settings import EditorSettings
+from codespec_lsp.settings import OUR_PART, EditorSettings
 
-STEPS = 4  # the start of the prefix moves by a quarter of the window
+STEPS = 4  # the start of the prefix moves in steps of a quarter of the window, so that prompts share their beginning
 ROWS_AROUND = 12  # rows above and below an edit
-MAX_FILES = 6
+MAX_FILES = 6  # open files with snippets
 MAX_IMPORTS = 1024  # characters of one file's imports
 MAX_SNIPPET = 2048  # characters of one snippet
 MAX_SNIPPETS = 12_288  # characters of all snippets
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-MAX_ROWS, MAX_ROW, MAX_WORD = 100, 400, 64  # rows searched for a value's type, and characters of a row and a name
+MAX_ROWS, MAX_ROW, MAX_WORD = 100, 400, 64  # rows searched for a value's type; characters of a row and of a name
 _RECEIVER = re.compile(r"(?<![\w.)\]])([^\W\d]\w*)(?:\?|!)?(?:\.|->)\w*\Z")
-_WRAPPERS = r"(?:(?:Optional|Final|Annotated|Readonly|Box|Arc|Rc)[\[<]\s*)*"  # around the type itself
+_WRAPPERS = r"(?:(?:Optional|Final|Annotated|Readonly|Box|Arc|Rc)[\[<]\s*)*"
 _TYPE = r"([^\W\d]\w*(?:(?:\.|::)[^\W\d]\w*)*)"
-# What may come before the type: references, pointers, lifetimes, quotes, `new`, `await`.
+# References, pointers, quotes and lifetimes before a type.
 _MARKS = r"""[&*"']*(?:'\w+\s+)?(?:mut\s+|const\s+)*"""
 _FORMS = (
     r"\b{name}\s*\??\s*:\s*" + _MARKS + _WRAPPERS + _MARKS + _TYPE,  # name: Type
@@ -52,7 +52,7 @@ _NO_TYPES = frozenset(
 class TextAround:
     """The text around a cursor that is sent.
 
-    `offset` is the number of code points before `prefix`. The first `above` code points of the text are from the
+    `offset` is the number of code points before `prefix`, in a text whose first `above` code points are from the
     notebook cells above the document.
     """
 
@@ -64,7 +64,7 @@ class TextAround:
 
     @property
     def own_prefix(self) -> str:
-        """The part of the prefix that is in the document itself."""
+        """The part of the prefix that is in the document, not in the cells above."""
         return self.prefix[max(0, self.above - self.offset) :]
 
     @property
@@ -73,19 +73,19 @@ class TextAround:
         return max(0, self.offset - self.above)
 
     def extended(self, typed: str) -> TextAround | None:
-        """Return the prompt with `typed` at the cursor, or None if its prefix is too long then."""
+        """Return the prompt with `typed` inserted at the cursor, or None if the prefix becomes too long."""
         prefix = self.prefix + clean(typed)
         return replace(self, prefix=prefix) if len(prefix.encode()) <= MAX_SIDE else None
 
     def rest(self, other: TextAround, text: str) -> str | None:
-        """Return the rest of `text`, a completion of this prompt, at the other prompt, or None if it does not fit."""
+        """Return the rest of `text`, a completion of this prompt, at another prompt, or None if it does not fit."""
         typed = len(other.prefix) - len(self.prefix)
         if typed < 0 or not text.startswith(other.prefix[len(self.prefix) :]):
-            return None  # the common case, before whole texts are compared
+            return None  # the common case, without comparing whole texts
         return text[typed:] if self._begins(other) else None
 
     def is_behind(self, other: TextAround, text: str, most: int) -> bool:
-        """Return whether the user typed `text`, a completion of this prompt, and up to `most` characters more."""
+        """Return whether another prompt extends this one by its completion `text` and up to `most` more characters."""
         typed = other.prefix[len(self.prefix) :]
         return 0 < len(typed) - len(text) <= most and typed.startswith(text) and self._begins(other)
 
@@ -102,10 +102,9 @@ def build_prompt(
     until: TextPosition | None = None,
     above: str = "",
 ) -> TextAround:
-    """Build the prompt at a position.
+    """Build the prompt at a position in a document, whose text follows that of the cells `above`.
 
-    `selected` replaces the text between the position and `until`, with the cursor after it. `above` precedes the
-    document's text.
+    A `selected` text replaces the text from the position to `until`, and the cursor is after the selected text.
     """
     prefix = _within(lambda most: _before(above, buffer, position, most))
     suffix = _within(lambda most: buffer.after(until or position, most))
@@ -114,7 +113,7 @@ def build_prompt(
 
 
 def _before(above: str, buffer: Buffer, position: TextPosition, most: int) -> str:
-    """Return at most `most` characters up to a position. Their start moves in steps, as in `Buffer.before`."""
+    """Return at most `most` characters before a position, whose start moves in steps as in `Buffer.before`."""
     step = most // STEPS
     own = buffer.before(position, most, step)
     too_many = len(above) + len(own) - most
@@ -132,12 +131,12 @@ def clean(text: str) -> str:
 
 
 def with_newlines(text: str) -> str:
-    """Return the text with \\n for \\r\\n: a model writes other text after \\r\\n, as it rarely saw it."""
+    """Replace \\r\\n with \\n, because models rarely saw \\r\\n in training and complete it differently."""
     return text.replace("\r\n", "\n")
 
 
 def _within(window: Callable[[int], str]) -> str:
-    """Return a window of at most MAX_SIDE bytes. A larger one is halved, so that typing does not move it."""
+    """Return `window(most)` of at most MAX_SIDE bytes. Halving `most` keeps the start in place while the user types."""
     most = MAX_SIDE
     while len((text := clean(window(most))).encode()) > MAX_SIDE:
         most //= 2
@@ -145,7 +144,7 @@ def _within(window: Callable[[int], str]) -> str:
 
 
 class RequestContext:
-    """What goes along with the requests of one client. `settings` returns its settings."""
+    """Builds request bodies for one client, with context from its other documents and files."""
 
     def __init__(
         self,
@@ -154,18 +153,16 @@ class RequestContext:
         settings: Callable[[], EditorSettings],
         clock: Callable[[], float],
     ) -> None:
-        self._documents, self.exclusions, self._settings = documents, exclusions, settings
+        self.documents, self.exclusions, self.settings = documents, exclusions, settings
         self.imported = ImportedFiles(exclusions, clock)
         self._name = secrets.token_hex(4)
 
     def request_body(self, document: Document, prompt: TextAround, trigger: str, in_document: bool) -> CompletionBody:
-        """Return the request as JSON values. Its line ends are \\n, and its offset counts them so.
-
-        `in_document`: the document contains the whole prompt.
-        """
-        settings, before = self._settings(), document.buffer.text[: prompt.own_offset].encode("utf-8", "replace")
+        """Return the request as JSON values, with \\n as line end. `in_document`: the document has the whole prompt."""
+        settings, before = self.settings(), document.buffer.text[: prompt.own_offset].encode("utf-8", "replace")
         cursor = document.syntax.find_cursor(prompt.own_prefix, prompt.suffix, len(before), in_document)
-        snippets = self._find_snippets(document, type_before(prompt.prefix))
+        *above, line = prompt.prefix.rsplit("\n", MAX_ROWS + 1)
+        snippets = self._find_snippets(document, receiver_type(line, above))
         body: CompletionBody = {
             "document": self.document_name(document),
             "language": clean(document.language_id)[:MAX_NAME],
@@ -180,7 +177,7 @@ class RequestContext:
             "cursor": {"context": cursor.context.value, "open_brackets": cursor.open_brackets, "indent": cursor.indent},
             "trigger": trigger,
             "max_tokens": settings.max_tokens,
-            "first_answer_ms": settings.daemon_ms,
+            "first_answer_ms": max(1, settings.budget_ms - OUR_PART),
         }
         if document.version is not None and abs(document.version) <= MAX_COUNT:
             body["version"] = document.version
@@ -188,47 +185,47 @@ class RequestContext:
 
     @property
     def sends_others(self) -> bool:
-        """Whether texts of other files may go along."""
-        return self._settings().snippets
+        """Whether the settings allow sending text of other files."""
+        return self.settings().snippets
 
     async def look_at_imports(self, document: Document) -> None:
-        """Look for the files that a document imports, if the settings allow it."""
-        if self.sends_others and self._documents.get(document.uri) is document:
+        """Search the files that a document imports, if the settings allow it."""
+        if self.sends_others and self.documents.get(document.uri) is document:
             await self.imported.look(document)
 
     def open_files(self, document: Document) -> tuple[tuple[str, str], ...]:
-        """Return the paths and texts of the open files that drafts in a document may copy from."""
+        """Return the paths and texts of the other open files, from which drafts in a document may be copied."""
         others = [each for each in self.near(document) if each is not document and self.may_send(each)]
         return tuple((each.path, with_newlines(each.buffer.text)) for each in reversed(others))
 
     def document_name(self, document: Document) -> str:
-        """Return the daemon's name for a document. The same file in two editors has two names."""
+        """Return the document's name in requests. The same file in two editors has two names."""
         return f"{self._name}-{hashlib.blake2b(document.uri.encode('utf-8', 'replace'), digest_size=8).hexdigest()}"
 
     def shown(self, path: str) -> str:
-        """Return a path as a model sees it."""
+        """Return a path as a model sees it, by `Rules.shown`."""
         return self.exclusions.rules.shown(path)
 
     def may_send(self, document: Document) -> bool:
-        """Return whether a document's text may go along with a request in another one."""
+        """Return whether a document's text may be sent with another document's request."""
         return not document.lost and self.exclusions.may_go_along(document.file)
 
-    def concerned(self, document: Document) -> list[str]:
-        """Return the files of the documents whose text would be sent with a request in this document."""
-        return [each.file for each in self.near(document)]
+    async def refresh(self, document: Document) -> None:
+        """Renew the exclusion decisions of all documents whose text may be sent with a request in this document."""
+        await self.exclusions.refresh([each.file for each in self.near(document)])
 
     def near(self, document: Document) -> list[Document]:
         """Return the documents whose text may be sent with a request in this document."""
-        return self._documents.near(document) if self.sends_others else [document]
+        return self.documents.near(document) if self.sends_others else [document]
 
     def _find_snippets(self, document: Document, wanted: str) -> Sequence[Snippet]:
-        """Return snippets of other files, if the settings allow them. `wanted` is a type whose definition helps.
+        """Return snippets of other files, with the definition of the type `wanted`, if the settings allow them.
 
-        They stay the same while the files do: a changed order of use alone doesn't change them.
+        Snippets are renewed only after one of the files has changed, not when the order of use changes.
         """
         if not self.sends_others:
             return ()
-        imported = self.imported.known(document, {each.path for each in self._documents})
+        imported = self.imported.known(document, {each.path for each in self.documents.values()})
         others = [each for each in self.near(document) if each.file != document.file and self.may_send(each)]
         state = frozenset((each.uri, each.revision, each.syntax.tree.parsed) for each in others), imported, wanted
         if document.snippets is None or document.snippets[0] != state:
@@ -239,11 +236,11 @@ class RequestContext:
 def find_snippets(
     here: Document, files: Sequence[Document], imported: Sequence[tuple[str, Outline]], wanted: str
 ) -> tuple[Snippet, ...]:
-    """Return the snippets for one document, the most useful first: a daemon with little time reads only these.
+    """Return the snippets for the document `here`, most useful first: a daemon with little time reads only those.
 
-    First what `here` imports by name from other `files`, open or not (`imported`), and the definition of the type
-    `wanted`. Then the recently edited places of the open files used last, what else imported files define, and the
-    imports of the open files. Nothing comes twice: neither what an edited place shows, nor a definition by two ways.
+    The order: definitions that `here` imports by name from the open `files` or from `imported` ones, and of the type
+    `wanted`; recently edited places of the open files; other definitions of imported files; imports of the open files.
+    No text is repeated.
     """
     rows = import_rows(here.buffer.lines)
     names, joined = imported_names(rows) | {wanted}, "\n".join(rows)
@@ -267,7 +264,7 @@ def find_snippets(
 
 
 def _once(outlines: Iterable[tuple[str, Outline]], shown: str) -> list[tuple[str, Outline]]:
-    """Return the outlines without the definitions that an earlier one has, or whose rows are all `shown`."""
+    """Return the outlines without definitions of an earlier outline and without those whose rows are all `shown`."""
     seen, kept = set[str](), list[tuple[str, Outline]]()
     for path, blocks in outlines:
         new = [block for block in blocks if block.text not in seen]
@@ -283,7 +280,7 @@ def _imports(document: Document, shown: str) -> str:
 
 
 def _edited(document: Document) -> Iterable[str]:
-    """Yield the text around recently edited rows, the latest first; no row twice, none with a secret."""
+    """Yield the text around recently edited rows, latest first, without repeated rows and rows of keys."""
     lines = document.buffer.lines
     seen = key_rows(lines)
     for row in document.edited_rows:
@@ -298,16 +295,10 @@ def _stem(document: Document) -> str:
     return name.partition(".")[0] or name
 
 
-def type_before(prefix: str) -> str:
-    """Return the type of the value before the dot at the end of a prefix, or ""."""
-    *above, line = prefix.rsplit("\n", MAX_ROWS + 1)
-    return receiver_type(line, above)
-
-
 def receiver_type(line: str, above: Sequence[str]) -> str:
-    """Return the name of the type of the value before the last dot of `line`, or "" if no row `above` says it.
+    """Return the type of the value before the last dot of `line`, as declared there or in the rows `above`, or "".
 
-    `line` is the cursor's row up to the cursor. A type in a module is given without the module.
+    `line` ends at the cursor. The type's module is left out.
     """
     found = _RECEIVER.search(line[-MAX_ROW:])
     if found is None or len(found[1]) > MAX_WORD or found[1] in ("self", "this", "super"):

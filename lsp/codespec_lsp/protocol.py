@@ -1,10 +1,8 @@
 """Extend the JSON-RPC protocol of pygls: validate the parameters of client messages, and apply them in order.
 
-Old and careless clients omit required fields, send null for optional ones, numbers that are too large, ranges as pairs,
-or, from Lua and PHP, an empty object as an empty list and the other way round. Such a message is either normalized or
-refused with the field's name; fields that the server does not read can't make it invalid. Documents change in message
-order, a completion request captures its document's state on arrival, and messages of Copilot's and our own extensions
-are plain JSON.
+Old and careless clients omit required fields, send null for optional ones, too large numbers, ranges as pairs, or an
+empty list for an empty object (Lua, PHP) and vice versa. Such a message is either normalized or refused with the
+field's name. Fields that the server does not read are not checked.
 """
 
 from __future__ import annotations
@@ -16,24 +14,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
-from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams
+from pygls.exceptions import JsonRpcInvalidParams
 from pygls.protocol import JsonRPCNotification, JsonRPCRequestMessage, LanguageServerProtocol
 
-from codespec_lsp.completer import PendingRequest
-from codespec_lsp.edit_model import INLINE_EDIT, NEXT_EDIT, EditRequest
+from codespec_lsp.completer import ContentModified, PendingRequest
+from codespec_lsp.edit_model import INLINE_EDIT, NEXT_EDIT
 
 if TYPE_CHECKING:
     from codespec_lsp.server import Server
 
-MAX_NUMBER = 2**31 - 1  # for a line or a column; anything larger also means the end
+MAX_NUMBER = 2**31 - 1  # the protocol's maximum for a line or a column
 ENCODINGS = ("utf-8", "utf-16", "utf-32")
 INVOKED, AUTOMATIC = 1, 2
 
-Reader = Callable[[Any], Any]  # converts a JSON value to the protocol's form; an absent value is None
+Reader = Callable[[Any], Any]  # validates and normalizes a JSON value; None stands for an absent value
 
 
 class Misread(ValueError):
-    """Raised if a field is missing or invalid. `must` is the requirement, `field` the path of the field, or ""."""
+    """Raised for a missing or invalid field: `must` is the requirement, `field` the path of the field, or ""."""
 
     def __init__(self, must: str, field: str = "") -> None:
         super().__init__(f"{field} {must}".strip())
@@ -42,7 +40,7 @@ class Misread(ValueError):
 
 
 def record(**readers: Reader) -> Reader:
-    """Return a reader for an object with these fields. Fields read as None are left out."""
+    """Return a reader for an object with these fields. Absent fields are left out."""
 
     def read(value: Any) -> dict[str, Any]:
         if value not in (None, []) and not isinstance(value, Mapping):
@@ -104,22 +102,22 @@ def span(value: Any) -> dict[str, Any]:
 
 
 def anything(value: Any) -> Any:
-    """Return the value unchanged."""
+    """Read any value."""
     return value
 
 
 def _version(value: Any) -> int | None:
-    """Read a document's version, which is only passed on; None if it is invalid."""
+    """Read a document's version, which the server only returns to the client. An invalid version counts as None."""
     return int(value) if _is_whole(value) else None
 
 
 def _is_whole(value: Any) -> bool:
-    """Return whether the value is a whole number, written as 3 or as 3.0."""
+    """Return whether a value is a whole number, such as 3 or 3.0."""
     return isinstance(value, int | float) and not isinstance(value, bool) and value % 1 == 0
 
 
 def _kind(value: Any) -> int | None:
-    """Read a notebook cell's kind, 1 for text; None if it is invalid, as for code."""
+    """Read a notebook cell's kind: 1 for text, None for code or an invalid value."""
     return 1 if _is_whole(value) and value == 1 else None
 
 
@@ -129,12 +127,12 @@ def _process(value: Any) -> int | None:
 
 
 def _name(value: Any) -> str:
-    """Return a name or language id, or "" if it is not a string; then the file name decides the language."""
+    """Read a name or a language id, "" if it is not a string. Without an id, the file name decides the language."""
     return value if isinstance(value, str) else ""
 
 
 def _change(value: Any) -> dict[str, Any]:
-    """Read one change. Without a range it replaces the whole text."""
+    """Read a change of a document. Without a range, a change replaces the whole text."""
     change = record(range=maybe(span), text=text)(value)
     if "range" not in change and value.get("rangeLength") is not None:
         raise Misread("is required with rangeLength", "range")  # otherwise a piece would replace the whole text
@@ -142,10 +140,7 @@ def _change(value: Any) -> dict[str, Any]:
 
 
 def _context(value: Any) -> dict[str, Any]:
-    """Read the context of an inline completion. A missing or unknown kind counts as automatic.
-
-    0 counts as invoked, its meaning in the protocol's draft.
-    """
+    """Read the context of an inline completion, whose kind is automatic by default; 0 was invoked in a draft of LSP."""
     selected = record(range=span, text=text)
     context = record(
         triggerKind=maybe(number),
@@ -157,7 +152,7 @@ def _context(value: Any) -> dict[str, Any]:
 
 
 def _capabilities(value: Any) -> dict[str, Any]:
-    """Read the few capabilities that the server uses. One in an unknown form counts as absent."""
+    """Read the capabilities that the server uses. An invalid capability counts as absent."""
     general, document = _part(value, "general") or {}, _part(value, "textDocument") or {}
     inline, named = _part(document, "inlineCompletion"), general.get("positionEncodings")
     encodings = [each for each in named if each in ENCODINGS] if isinstance(named, list) else []
@@ -181,7 +176,7 @@ def _part(value: Any, name: str) -> Mapping[str, Any] | None:
 
 
 def _initialize(value: Any) -> dict[str, Any]:
-    """Read the initialize parameters. The root may be a path, as in early versions of the protocol."""
+    """Read the parameters of initialize. The root may be a path, as in early versions of the protocol."""
     read = record(
         processId=_process,
         capabilities=_capabilities,
@@ -193,7 +188,7 @@ def _initialize(value: Any) -> dict[str, Any]:
     )(value)
     path = Path(read.pop("rootPath", ""))
     if path.is_absolute() and not read.get("rootUri"):
-        with suppress(UnicodeError):  # a lone surrogate names no file
+        with suppress(UnicodeError):  # a path with a lone surrogate
             read["rootUri"] = path.as_uri()
     return dict(read)
 
@@ -227,7 +222,7 @@ READERS: Mapping[str, Reader] = {
     types.INITIALIZE: _initialize,
     types.INITIALIZED: lambda value: {},
     types.SHUTDOWN: lambda value: None,
-    types.SET_TRACE: lambda value: {"value": "off"},  # pygls stores it, but nothing is traced
+    types.SET_TRACE: lambda value: {"value": "off"},  # pygls stores the value, but nothing is traced
     types.TEXT_DOCUMENT_DID_OPEN: record(textDocument=OPENED),
     types.TEXT_DOCUMENT_DID_CHANGE: record(textDocument=IDENTIFIED, contentChanges=items(_change)),
     types.TEXT_DOCUMENT_DID_CLOSE: record(textDocument=DOCUMENT),
@@ -255,7 +250,6 @@ EDITS = (NEXT_EDIT, INLINE_EDIT)
 OPENS = (types.TEXT_DOCUMENT_DID_OPEN, types.NOTEBOOK_DOCUMENT_DID_OPEN)
 CHANGES = (types.TEXT_DOCUMENT_DID_CHANGE, types.NOTEBOOK_DOCUMENT_DID_CHANGE)
 DOCUMENTS = (*OPENS, *CHANGES, types.TEXT_DOCUMENT_DID_CLOSE, types.NOTEBOOK_DOCUMENT_DID_CLOSE)
-CONTENT_MODIFIED = -32801
 
 
 class LspProtocol(LanguageServerProtocol):
@@ -273,10 +267,10 @@ class LspProtocol(LanguageServerProtocol):
         return bool(self._shutdown)
 
     def structure_message(self, data: dict[str, Any]) -> Any:
-        """Convert a message to an lsprotocol object, or to one with plain JSON parameters. Raises JsonRpcException.
+        """Convert a message to an lsprotocol object. Raises JsonRpcException.
 
-        Parameters stay plain JSON for document messages, whose versions may exceed lsprotocol's limit, for completions,
-        whose context has a field of ours, and for messages without a reader.
+        Parameters stay plain JSON in messages about documents, whose versions may exceed lsprotocol's limit, in
+        completion requests, which may have a field of ours, and in messages without a reader.
         """
         method, params = data.get("method"), data.get("params")
         if method is None:
@@ -300,10 +294,9 @@ class LspProtocol(LanguageServerProtocol):
         return super().structure_message({**data, "params": read})
 
     def left_out(self, data: Mapping[str, Any]) -> None:
-        """Handle a notification that could not be applied.
+        """Mark the text of a document as unknown if a notification that opened or changed it could not be applied.
 
-        If it opened or changed a document, that document's text is unknown from then on; without a URI, that of all
-        documents.
+        A change without a valid URI concerns all documents.
         """
         method, params = data.get("method"), data.get("params")
         named = params if isinstance(params, Mapping) else {}
@@ -315,7 +308,7 @@ class LspProtocol(LanguageServerProtocol):
             self._server.session.lose(None)
 
     def _handle_notification(self, method_name: str, params: Any) -> None:
-        """Pass changes of documents to the session: pygls's own handlers would keep a second copy of each text."""
+        """Pass changes of documents to the session: the handlers of pygls would store a second copy of each text."""
         session = self._server.session
         match method_name:
             case types.TEXT_DOCUMENT_DID_OPEN:
@@ -335,22 +328,22 @@ class LspProtocol(LanguageServerProtocol):
                 super()._handle_notification(method_name, params)
 
     def _handle_request(self, msg_id: int | str, method_name: str, params: Any) -> None:
-        """Capture a request's state at once, because the document may change before its handler."""
+        """Capture a request's document at once, because the document may change before the handler runs."""
         if method_name in COMPLETIONS:
             params = self._take(params)
             if params is not None:
                 self._open[msg_id] = params
         elif method_name in EDITS:
-            params = self._take_edit(params)
+            at, problems = params["position"], params.get("diagnostics", ())
+            rows = [(each["range"]["start"]["line"], each["message"]) for each in problems]
+            uri, place = params["textDocument"]["uri"], (at["line"], at["character"])
+            params = self._server.session.edits.receive(uri, place, params.get("trigger", ""), rows)
         super()._handle_request(msg_id, method_name, params)
 
     def _run_generator(
         self, future: Future[Any] | None, *, gen: Generator[Any, Any, Any], result_future: Future[Any]
     ) -> None:
-        """Ignore handlers that were cancelled, which only happens at shutdown.
-
-        pygls would raise an error for them, and the editor would log it.
-        """
+        """Ignore handlers that were cancelled at shutdown: for them, pygls would raise an error that editors log."""
         if future is None or not future.cancelled():
             super()._run_generator(future, gen=gen, result_future=result_future)
 
@@ -362,10 +355,10 @@ class LspProtocol(LanguageServerProtocol):
             return
         future.exception()  # retrieve it, otherwise asyncio logs a warning
         self._request_futures.pop(msg_id, None)
-        self._send_response(msg_id, None, modified().to_response_error())
+        self._send_response(msg_id, None, ContentModified().to_response_error())
 
     def _take(self, params: Mapping[str, Any]) -> PendingRequest | None:
-        """Capture a completion request. An item of a completion list, which has no context, is not extended later."""
+        """Capture a completion request. Only requests for completion lists have no context; their items can't grow."""
         context = params.get("context", {"whole": True})
         explicit, selected = context.get("triggerKind") == INVOKED, context.get("selectedCompletionInfo")
         if selected is not None:
@@ -374,17 +367,6 @@ class LspProtocol(LanguageServerProtocol):
         uri, here = params["textDocument"]["uri"], _position(params["position"])
         return self._server.session.receive(uri, here, explicit, selected, whole=context["whole"])
 
-    def _take_edit(self, params: dict[str, Any]) -> EditRequest | None:
-        uri, at = params["textDocument"]["uri"], params["position"]
-        problems = [(each["range"]["start"]["line"], each["message"]) for each in params.get("diagnostics", ())]
-        place = (at["line"], at["character"])
-        return self._server.session.edits.receive(uri, place, params.get("trigger", ""), problems)
-
 
 def _position(at: Mapping[str, int]) -> types.Position:
     return types.Position(at["line"], at["character"])
-
-
-def modified() -> JsonRpcException:
-    """Return the error for a request whose document has changed."""
-    return JsonRpcException("The document changed while its completion was being computed.", CONTENT_MODIFIED)

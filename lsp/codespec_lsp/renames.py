@@ -1,7 +1,7 @@
 """Find the other places of a name that the user renamed, without a model.
 
-A name means the same variable, function or import of the file there. Its occurrences are found as text and then looked
-up in the syntax tree; `names.toml` of each language has the facts about its bindings and scopes.
+Places are found as text. The syntax tree then tells whether the name means the same variable, function or import there,
+by the facts about bindings and scopes in the language's `names.toml`.
 
 Other substitutions are not repeated, even if the user made one twice: between releases of packages, the same text was
 changed alike at only 68 % of its other places, or 80 % if it had four words (lab/LOG.md).
@@ -80,7 +80,7 @@ async def find_repeats(changes: Sequence[Change], lines: list[str], ask: AskName
 
 
 def merge_last(changes: Sequence[Change]) -> Change | None:
-    """Merge the last change with the earlier ones that produced its old text. Return None if they cancel out."""
+    """Merge the last change with the earlier changes that led to it. Return None if the changes cancel out."""
     if not changes:
         return None
     merged = changes[-1]
@@ -116,7 +116,7 @@ def renamed_name(change: Change) -> Renamed | None:
 def means_another_value(old: str, new: str) -> bool:
     """Return whether the new name marks the value as unused (`_` or `_old`) or as several instead of one.
 
-    Users then keep the other places or change them to other expressions (lab/LOG.md).
+    After such a rename, users keep the other places or change them to other expressions (lab/LOG.md).
     """
     one, several = sorted((old, new), key=len)
     return new.lstrip("_") in ("", old) or (several == f"{one}s" and not one.endswith("s"))
@@ -182,7 +182,7 @@ def find_same_name(
 ) -> SameName | None:
     """Return the places where `old` means what `new` means at the `renamed` byte offsets.
 
-    Returns None where a rename of the rest is often wrong (lab/LOG.md): the renamed places differ in meaning or bind
+    Returns None if renaming the others is often wrong (lab/LOG.md): the renamed places differ in meaning or bind
     nothing; `new` is already used in the scope; another place binds the name to a value of its own, other than
     `w = w + 1`; a renamed place is computed from the old name; or the name is a member of a class.
     """

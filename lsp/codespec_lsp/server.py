@@ -1,4 +1,4 @@
-"""The language server for one client: its features, settings and notifications, without completion logic."""
+"""The language server for one client: its features, settings and notifications."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from functools import cache
+from functools import cache, partial
 from typing import Any, cast
 
 from lsprotocol import types
@@ -17,31 +17,31 @@ from pygls.protocol import default_converter
 
 from codespec.errors import DaemonError
 from codespec_lsp.buffer import Encoding
-from codespec_lsp.completer import ContentModified, PendingRequest
-from codespec_lsp.completions import ACCEPT, Suggestion, completion_list, fitting, inline_item
+from codespec_lsp.completer import PendingRequest
+from codespec_lsp.completions import ACCEPT, completion_list, fitting, inline_item
 from codespec_lsp.daemon import Daemon, Daemons
 from codespec_lsp.documents import CELL, NAMES_FILES, Document
 from codespec_lsp.edit_model import INLINE_EDIT, NEXT_EDIT, EditRequest
 from codespec_lsp.line_edits import as_whole_lines, without_kept_words
-from codespec_lsp.protocol import LspProtocol, modified
+from codespec_lsp.protocol import LspProtocol
 from codespec_lsp.session import Session
 from codespec_lsp.settings import EditorSettings, read_settings
-from codespec_lsp.status import VERSION, Status, StatusLine, daemon_note, explain, last_completion, read_model_offer
+from codespec_lsp.status import VERSION, StatusLine, daemon_note, explain, last_completion, read_model_offer
 
 CHECK_EVERY = 60.0  # seconds between health checks of a daemon that is ready and in use
 SELECTOR = [types.TextDocumentFilterScheme(scheme=scheme) for scheme in (*NAMES_FILES, CELL)]
 NOTEBOOKS = types.NotebookDocumentSyncOptions([types.NotebookDocumentFilterWithNotebook(notebook="*")])
-VIMS = ("Neovim", "Vim", "vim-lsp")  # the names of clients that count and display a \r as a character of its line
+VIMS = ("Neovim", "Vim", "vim-lsp")  # clients that count and display a \r as a character
 ACCEPT_EDIT, DISMISS_EDIT = "codespec.acceptEdit", "codespec.dismissEdit"
 SIGN_IN = ("checkStatus", "signIn", "signInInitiate", "signInConfirm", "signInWithGithubToken")
 ACKNOWLEDGED = ("signOut", "setEditorInfo", "notifyShown", "notifyAccepted", "notifyRejected")
-_converter = cache(default_converter)  # one for all connections: it compiles a function for each type of message
+_converter = cache(default_converter)  # shared by all connections: it compiles a function for each type of message
 
 
 class Server(LanguageServer):
-    """The server of one connection. `defaults` are the settings before the client sends any.
+    """The server of one connection. `defaults` are the settings until the client sends others.
 
-    With `copilot` it serves clients of Copilot's server, which count in UTF-16 and sign in first.
+    `copilot`: the client was made for Copilot's server, counts in UTF-16 and signs in first.
     """
 
     def __init__(self, daemons: Daemons, defaults: EditorSettings, *, copilot: bool = False) -> None:
@@ -54,12 +54,16 @@ class Server(LanguageServer):
         )
         loop = asyncio.get_running_loop()
         self._daemon = Daemon(daemons, self._daemon_is)
-        self.status = StatusLine(self._show_status, self._complain)
+        self.status = StatusLine(
+            lambda status: self.protocol.notify("didChangeStatus", asdict(status)),
+            lambda problem: self._show(types.MessageType.Error, f"codespec: {problem}"),
+        )
         self._check_at: float | None = None  # time of the next health check; None: as soon as the daemon is ready
         self._offered = False
-        self.session = Session(self._daemon, self.status, self._tell_more, loop.time, self._log_warning)
+        warn = partial(self._log, types.MessageType.Warning)
+        self.session = Session(self._daemon, self.status, self._tell_more, loop.time, warn)
         self.session.use(defaults)
-        self._defaults = defaults  # with the initialization options, once they are known
+        self._defaults = defaults  # updated with the initialization options
         self.dynamic, self.copilot = False, copilot
         add_features(self)
         if copilot:
@@ -68,26 +72,26 @@ class Server(LanguageServer):
     def configure(self, sent: object, *, first: bool = False) -> None:
         """Apply settings from the client and report invalid ones to the user.
 
-        A setting that is not sent is that of the initialization options (the `first` settings), else the default.
+        The `first` settings, from the initialization options, are the defaults of later ones.
         """
         settings, faults = read_settings(sent, self._defaults, self.session.settings)
         if first:
             self._defaults = settings
         for fault in faults:
-            self.window_show_message(types.ShowMessageParams(types.MessageType.Warning, fault))
+            self._show(types.MessageType.Warning, fault)
         if settings != self.session.settings:
             self.session.use(settings)
             self._daemon.forgive()
             self._check_at = None
 
     def try_again(self) -> None:
-        """Clear earlier failures of the daemon."""
+        """Forget earlier failures of the daemon."""
         self._daemon.forgive()
         self.session.edits.model.forget()
         self.status.daemon("ready", "")
 
     async def restart_daemon(self) -> dict[str, str]:
-        """Restart the daemon. `message` in the result is the reason if that fails, else ""."""
+        """Restart the daemon. The result's `message` says why that failed, or is ""."""
         self.status.daemon("starting", "The daemon is started again.")
         try:
             await self._daemon.restart()
@@ -108,19 +112,14 @@ class Server(LanguageServer):
         return {"url": url, "page": f"{url}/", **report, "error": health.fault.sentence if health.fault else ""}
 
     def report_server_error(self, error: Exception, source: Any) -> None:
-        """Log internal errors by type only, because the message from pygls might contain source text.
-
-        The error of a request is in its reply.
-        """
-        if source is FeatureRequestError:
-            return
-        self.window_log_message(
-            types.LogMessageParams(types.MessageType.Error, f"codespec: a message failed ({type(error).__name__}).")
-        )
+        """Log an internal error by its type only, because its text might contain source text."""
+        if source is not FeatureRequestError:  # the reply to the request has that error
+            self._log(types.MessageType.Error, f"a message failed ({type(error).__name__}).")
 
     def _daemon_is(self, state: str, message: str) -> None:
-        """Update the status. Once the daemon is ready, check its health now and at intervals."""
-        self.status.daemon(state, message)
+        """Update the status. Check the health of a ready daemon now and then every CHECK_EVERY seconds."""
+        if (state, message) != self.status.state:
+            self.status.daemon(state, message)
         now = asyncio.get_running_loop().time()
         if state != "ready":
             self._check_at = None
@@ -142,29 +141,26 @@ class Server(LanguageServer):
             self.protocol.notify("codespec/more", {"uri": document.spelled, "version": document.version})
         return self.session.settings.more
 
-    def _show_status(self, status: Status) -> None:
-        self.protocol.notify("didChangeStatus", status.as_dict())
+    def _log(self, kind: types.MessageType, sentence: str) -> None:
+        self.window_log_message(types.LogMessageParams(kind, f"codespec: {sentence}"))
 
-    def _log_warning(self, sentence: str) -> None:
-        self.window_log_message(types.LogMessageParams(types.MessageType.Warning, f"codespec: {sentence}"))
-
-    def _complain(self, sentence: str) -> None:
-        self.window_show_message(types.ShowMessageParams(types.MessageType.Error, f"codespec: {sentence}"))
+    def _show(self, kind: types.MessageType, sentence: str) -> None:
+        self.window_show_message(types.ShowMessageParams(kind, sentence))
 
 
 def add_features(server: Server) -> None:
-    """Register the features that every client gets. Others are added once the client's capabilities are known."""
+    """Register the features for every client. Features for some clients are registered at initialization."""
     server.feature(types.INITIALIZE)(_initialize)
     server.feature(types.INITIALIZED)(_initialized)
     server.feature(types.WORKSPACE_DID_CHANGE_CONFIGURATION)(_configuration_changed)
     server.feature(types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS)(_folders_changed)
-    server.feature("textDocument/didShowCompletion")(lambda _params: None)  # every answer already counts as shown
+    server.feature("textDocument/didShowCompletion")(lambda _params: None)  # every answer counts as shown
     server.feature("textDocument/didPartiallyAcceptCompletion")(_partly_accepted)
     server.feature("textDocument/didFocus")(_focused)
     server.feature("codespec/status")(_status)
     server.feature(NEXT_EDIT)(_next_edit)
     server.feature(INLINE_EDIT)(_inline_edit)
-    server.feature("codespec/didShowEdit")(_edit_shown)
+    server.feature("codespec/didShowEdit")(lambda params: server.session.edits.shown(str(params.get("id", ""))))
     server.feature("textDocument/didShowInlineEdit")(_inline_edit_shown)
     server.command(ACCEPT_EDIT)(lambda *arguments: _report(server.session.edits.accepted, arguments))
     server.command(DISMISS_EDIT)(lambda *arguments: _report(server.session.edits.dismissed, arguments))
@@ -175,7 +171,7 @@ def add_features(server: Server) -> None:
 
 
 def add_copilot_features(server: Server) -> None:
-    """Register what clients of Copilot's server ask for besides: there is no account to sign in to."""
+    """Register the other methods of Copilot's server. Signing in always succeeds, because there is no account."""
     for method in SIGN_IN:
         server.feature(method)(lambda _params: {"status": "OK", "user": "codespec"})
     for method in ACKNOWLEDGED:
@@ -208,7 +204,7 @@ def _initialize(ls: Server, params: types.InitializeParams) -> None:
 
 
 async def _initialized(ls: Server, _params: types.InitializedParams) -> None:
-    """Register inline completion dynamically, for files only: VS Code would also show it in chat boxes."""
+    """Register inline completion dynamically for files only, because VS Code would also show it in chat boxes."""
     if ls.dynamic:
         options = types.InlineCompletionRegistrationOptions(document_selector=SELECTOR)
         registration = types.Registration("codespec-inline", types.TEXT_DOCUMENT_INLINE_COMPLETION, options)
@@ -216,7 +212,7 @@ async def _initialized(ls: Server, _params: types.InitializedParams) -> None:
 
 
 async def _configuration_changed(ls: Server, params: types.DidChangeConfigurationParams) -> None:
-    """Apply the settings from the notification, or request them from clients that don't send them."""
+    """Apply the settings from the notification, or request them if the client did not send them."""
     sent = _plain(params.settings)
     workspace = ls.client_capabilities.workspace
     if not sent and workspace is not None and workspace.configuration:
@@ -231,24 +227,16 @@ def _folders_changed(ls: Server, params: types.DidChangeWorkspaceFoldersParams) 
 
 
 async def _inline_completion(ls: Server, request: PendingRequest | None) -> types.InlineCompletionList:
-    """Return a list, never null: an empty list clears the client's display."""
     if request is None:
         return types.InlineCompletionList([])
-    shown = fitting(await _answer(ls, request), request.edit_range)
+    shown = fitting(await ls.session.answer(request), request.edit_range)
     return types.InlineCompletionList([inline_item(each, request.edit_range) for each in shown])
 
 
 async def _completion(ls: Server, request: PendingRequest | None) -> types.CompletionList:
     if request is None:
         return types.CompletionList(is_incomplete=True, items=[])
-    return completion_list(fitting(await _answer(ls, request), request.word), request.word)
-
-
-async def _answer(ls: Server, request: PendingRequest) -> list[Suggestion]:
-    try:
-        return await ls.session.answer(request)
-    except ContentModified:
-        raise modified() from None
+    return completion_list(fitting(await ls.session.answer(request), request.word), request.word)
 
 
 async def _restart_daemon(ls: Server, *_arguments: Any) -> dict[str, str]:
@@ -256,7 +244,7 @@ async def _restart_daemon(ls: Server, *_arguments: Any) -> dict[str, str]:
 
 
 def _explain(ls: Server, *_arguments: Any) -> dict[str, Any]:
-    """Return the statistics of the last completion with sentences that explain it."""
+    """Return the last `done` event with sentences that explain it."""
     session, done = ls.session, ls.session.daemon.last_done
     times, cached = session.counters.milliseconds, session.completer.from_cache
     sentences = explain(done, ls.status.reason, times[-1] if times else None, from_cache=cached)
@@ -264,18 +252,18 @@ def _explain(ls: Server, *_arguments: Any) -> dict[str, Any]:
 
 
 def _partly_accepted(ls: Server, params: Mapping[str, Any]) -> None:
-    """Handle a partial acceptance from Copilot's clients, given in UTF-16 units from the item's start."""
+    """Count a partial acceptance, which Copilot's clients measure in UTF-16 units from the item's start."""
     match params:
         case {
             "item": {"command": {"arguments": [str(name), int(lead), int(typed)]}, "insertText": str(text)},
             "acceptedLength": int(length),
         } if length >= 0:
             taken = text.encode("utf-16-le", "surrogatepass")[: 2 * length].decode("utf-16-le", "ignore")
-            ls.session.acceptance.accept_part(name, typed + len(taken) - lead)
+            ls.session.acceptance.accept(name, typed + len(taken) - lead)
 
 
 def _focused(ls: Server, params: Mapping[str, Any]) -> None:
-    """Handle a notification that the protocol does not check. An invalid position counts as none."""
+    """Handle didFocus, whose parameters the protocol does not check. An invalid position is ignored."""
     match params:
         case {"textDocument": {"uri": str(uri)}, "position": {"line": int(line), "character": int(character)}} if (
             min(line, character) >= 0
@@ -299,7 +287,7 @@ async def _next_edit(ls: Server, request: EditRequest | None) -> dict[str, Any]:
 
 
 async def _inline_edit(ls: Server, request: EditRequest | None) -> dict[str, Any]:
-    """Return the first hunk alone: of several, clients apply either all or the first."""
+    """Return the first hunk only, because clients differ in whether they apply all hunks or the first."""
     edit = await ls.session.edits.answer(request)
     if isinstance(edit, str) or request is None:
         return {"edits": []}
@@ -312,10 +300,6 @@ async def _inline_edit(ls: Server, request: EditRequest | None) -> dict[str, Any
     return {"edits": [shown]}
 
 
-def _edit_shown(ls: Server, params: Mapping[str, Any]) -> None:
-    ls.session.edits.shown(str(params.get("id", "")))
-
-
 def _inline_edit_shown(ls: Server, params: Mapping[str, Any]) -> None:
     match params:
         case {"item": {"command": {"arguments": [str(name), *_]}}}:
@@ -323,21 +307,22 @@ def _inline_edit_shown(ls: Server, params: Mapping[str, Any]) -> None:
 
 
 def _report(report: Callable[[str], None], arguments: Sequence[Any]) -> None:
-    """Pass the first argument of a command, the name of a suggestion or an edit, to `report`."""
+    """Call `report` with the first argument of a command, which is the name of a suggestion or edit."""
     if arguments and isinstance(arguments[0], str):
         report(arguments[0])
 
 
 async def _status(ls: Server, _params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the status, the daemon with its models, the last completion and the counters, for a status line."""
+    """Return the status, the daemon's health, the last completion and the counters."""
     session, daemon = ls.session, await ls.health()
     last, counters = last_completion(session.daemon.last_done), session.counters.as_dict()
-    own = {"counters": counters, "nextEdit": session.edits.status(), "process": os.getpid()}
-    return {**ls.status.now.as_dict(), "daemon": daemon, "last": last, **own}
+    edits = session.edits.status()
+    own = {"daemon": daemon, "last": last, "counters": counters, "nextEdit": edits, "process": os.getpid()}
+    return {**asdict(ls.status.now), **own}
 
 
 def _plain(value: Any) -> Any:
-    """Convert a value back to plain JSON: pygls may have turned objects into named tuples."""
+    """Convert named tuples, which pygls may have made of objects, back to plain JSON."""
     if hasattr(value, "_asdict"):
         return {name: _plain(inner) for name, inner in value._asdict().items()}
     return value

@@ -1,7 +1,4 @@
-"""The session of one client: its settings, its documents with their per-document state, and its requests.
-
-Independent of the wire format and of the daemon's events.
-"""
+"""The session of one client: its settings, its documents with their per-document state, and its requests."""
 
 from __future__ import annotations
 
@@ -12,25 +9,28 @@ from typing import Any
 
 from lsprotocol import types
 
-from codespec_lsp.acceptance import Acceptance, Counters, Dismissals
-from codespec_lsp.ahead import LookupFiles, WarmUps
 from codespec_lsp.buffer import Buffer, Edit, Encoding, TextPosition
 from codespec_lsp.completer import Completer, ContentModified, PendingRequest
-from codespec_lsp.completions import REPEATED, CachedCompletion, EditRange, Suggestion, repeats_from, word_start
-from codespec_lsp.daemon import Daemon
+from codespec_lsp.completions import (
+    REPEATED,
+    Acceptance,
+    CachedCompletion,
+    Dismissals,
+    EditRange,
+    Suggestion,
+    repeats_from,
+)
+from codespec_lsp.daemon import Daemon, LookupFiles, WarmUps
 from codespec_lsp.documents import Document, Documents, Notebooks, canonical, is_magic, path_of
-from codespec_lsp.edit_model import EditModel
 from codespec_lsp.exclusions import PATIENCE, Exclusions
-from codespec_lsp.line_edits import Change, Hunk
 from codespec_lsp.next_edits import NextEdits
 from codespec_lsp.prompt import RequestContext, build_prompt, clean, with_newlines
-from codespec_lsp.renames import find_repeats
 from codespec_lsp.settings import EditorSettings
-from codespec_lsp.status import StatusLine
+from codespec_lsp.status import Counters, StatusLine
 from codespec_lsp.syntax import DocumentSyntax, DocumentTree
 
 NOT_OPEN = "The editor requested a completion in a document that it did not open here: open that file again."
-LOST = "A change of {} could not be read, so the file is not completed: close it and open it again."
+LOST = "A change of {} could not be read, so the file is not completed: close the file and open it again."
 MAGIC = "Magics are not completed, nor are cells that a magic passes to another program."
 NOT_KNOWN = "This file is not completed until its folder can be read: check whether its disk or network is slow."
 UNPARSED = (
@@ -42,10 +42,7 @@ TEMPERATURE = 0.7  # of alternatives
 
 
 class Session:
-    """The state of one client.
-
-    Handlers must be called in message order. They take the client's spelling of URIs; internally URIs are canonical.
-    """
+    """The state of one client. Handlers are called in message order, with URIs as the client spells them."""
 
     def __init__(
         self,
@@ -57,7 +54,7 @@ class Session:
     ) -> None:
         self.settings = EditorSettings()
         self.encoding: Encoding = "utf-16"
-        self.shows_more = False  # whether the client extends what it shows, after a `more` notification
+        self.shows_more = False  # whether the client extends a shown suggestion after a `more` notification
         self.vim = False  # whether the client is Vim or Neovim, which count and display a \r as a character
         self.documents = Documents()
         self.exclusions = Exclusions()
@@ -68,16 +65,13 @@ class Session:
         self.status = status
         self.completer = Completer(tell_more, self.counters, clock)
         self._clock, self._warn = clock, warn
-        self._warm_ups = WarmUps(self._read_ahead, daemon.spawn)
+        self._warm_ups = WarmUps(self._read_ahead, daemon)
         self._folders: set[str] = set()
         self._notebooks = Notebooks()
         self._trees: list[DocumentTree] = []
         self._context = RequestContext(self.documents, self.exclusions, lambda: self.settings, clock)
         self._lookup_files = LookupFiles(self._context, daemon, self._is_completed)
-        self.edits = NextEdits(
-            *(self.documents, lambda: self.settings, self.exclusions.refresh, self.why_not, self._find_repeats),
-            *(EditModel(daemon, self._context, clock), self._context, self.counters, clock),
-        )
+        self.edits = NextEdits(daemon, self._context, self.why_not, self.counters, clock)
 
     def use(self, settings: EditorSettings) -> None:
         """Apply new settings."""
@@ -93,12 +87,12 @@ class Session:
         self.exclusions.set_roots([path_of(uri) for uri in self._folders])
 
     def opened(self, item: Mapping[str, Any]) -> None:
-        """Handle an opened document."""
+        """Add an opened document."""
         self.closed(item["uri"])
         uri, version = canonical(item["uri"]), item.get("version")
         buffer, file = Buffer(item["text"], self.encoding, self.vim), self._notebooks.opened(uri)
         document = Document(uri, item["languageId"], version, buffer, spelled=item["uri"], file=file)
-        self.documents.open(document)
+        self.documents[uri] = document
         self.edits.history.forget(document)  # the text may have changed while it was closed
         document.syntax = DocumentSyntax(
             *(document.language, document.locate, lambda: document.buffer.text, self._trees),
@@ -107,7 +101,7 @@ class Session:
         self._went_to(document)
 
     def changed(self, item: Mapping[str, Any], changes: Records) -> None:
-        """Apply the client's changes to a document. Each one refers to the text after the previous one."""
+        """Apply the client's changes to a document, each to the text after the previous change."""
         uri = canonical(item["uri"])
         document = self.documents.get(uri)
         if document is None:
@@ -134,8 +128,8 @@ class Session:
             document.lost = False
 
     def lose(self, uri: str | None) -> None:
-        """Mark a document (None: all) as lost after a failed change: no suggestions until its whole text comes."""
-        concerned = [each for each in self.documents if uri is None or canonical(uri) in (each.uri, each.file)]
+        """Stop completing a document (None: all) after a failed change, until the client sends the whole text."""
+        concerned = [each for each in self.documents.values() if uri is None or canonical(uri) in (each.uri, each.file)]
         for document in (each for each in concerned if not each.lost):
             document.lose()
             self.completer.edited(document, Edit(0, document.buffer.text, ""))
@@ -144,9 +138,9 @@ class Session:
             self.status.complain(LOST.format(PurePath(document.path).name))
 
     def closed(self, uri: str) -> None:
-        """Handle a closed document."""
+        """Drop a closed document and all its data."""
         uri = canonical(uri)
-        document = self.documents.close(uri)
+        document = self.documents.pop(uri, None)
         if document is None:
             return
         self._warm_ups.close(uri)
@@ -157,12 +151,12 @@ class Session:
         self.dismissals.close(uri)
         self._context.imported.close(uri)
         self._notebooks.closed(uri)
-        if all(each.file != document.file for each in self.documents):
+        if all(each.file != document.file for each in self.documents.values()):
             self.exclusions.forget(document.file)
         document.syntax.close()
 
     def notebook_opened(self, spelled: str, cells: Records, texts: Records) -> None:
-        """Handle an opened notebook with the texts of its cells."""
+        """Add an opened notebook with the texts of its cells."""
         self._notebooks.open(canonical(spelled), cells)
         self._cells_opened(texts, cells)
 
@@ -178,7 +172,7 @@ class Session:
             self.changed(each["document"], each["changes"])
 
     def notebook_closed(self, spelled: str) -> None:
-        """Handle a closed notebook, including its cells."""
+        """Drop a closed notebook and its cells."""
         for cell in self._notebooks.close(canonical(spelled)):
             self.closed(cell)
 
@@ -189,14 +183,14 @@ class Session:
             self._went_to(document)
 
     def focused(self, uri: str, position: types.Position | None = None) -> None:
-        """Handle a focus change to a document, or to another position in it."""
+        """Record that the user moved to a document or to another position in a document."""
         document = self.documents.get(canonical(uri))
         if document is None:
             return
         stays = position is not None and document is self.documents.last
         if position is not None:
             document.rests = document.buffer.offset(document.buffer.position(position.line, position.character))
-        self.documents.used(document)
+        self.documents.move_to_end(document.uri)
         if stays:
             self._warm_ups.visited(document)
         else:
@@ -204,7 +198,7 @@ class Session:
 
     async def close(self) -> None:
         """Release everything after the client has disconnected."""
-        for uri in [document.uri for document in self.documents]:
+        for uri in list(self.documents):
             self.closed(uri)
         await self._context.imported.end()
         self._lookup_files.end()
@@ -212,7 +206,7 @@ class Session:
         await self.daemon.close()
 
     def why_not(self, document: Document) -> str:
-        """Return one sentence that explains why a document is not completed, or "" if it is."""
+        """Return one sentence that says why a document is not completed, or ""."""
         if not self.settings.enabled:
             return "codespec is switched off (codespec.enabled)."
         if not self.settings.languages.get(document.language_id, True):
@@ -233,9 +227,9 @@ class Session:
         *,
         whole: bool = False,
     ) -> PendingRequest | None:
-        """Create a request; None if the document is not open or the selected text is too long to repeat.
+        """Create a request. Return None if the document is not open or the selected text is too long to repeat.
 
-        `whole`: what is answered can't be extended later.
+        `whole`: the client can't extend the answer later.
         """
         document = self.documents.get(canonical(uri))
         if document is None:
@@ -248,10 +242,10 @@ class Session:
         here = buffer.position(position.line, position.character)
         document.rests = buffer.offset(here)
         self._warm_ups.requested(document)
-        self.documents.used(document)
+        self.documents.move_to_end(document.uri)
         self.counters.questions += 1
         edit_range = self._edit_range(document, here, repeats_from(buffer, here))
-        word = self._edit_range(document, here, word_start(buffer, here))
+        word = self._edit_range(document, here, buffer.word_start(here))
         above = self._notebooks.above(document, self.documents)
         if selected is None:
             known = None if document.is_cell else self.completer.prompt_at(document, document.rests)
@@ -271,11 +265,17 @@ class Session:
 
     async def answer(self, request: PendingRequest) -> list[Suggestion]:
         """Return the suggestions to show. Raises ContentModified if the document has changed since the request."""
-        await self.exclusions.refresh(self._context.concerned(request.document))
+        await self._context.refresh(request.document)
         reason = self.why_not(request.document) or (MAGIC if request.in_magic else "")
-        self.status.document(reason)
+        if reason != self.status.reason:
+            self.status.document(reason)
         empty = not (request.prompt.prefix or request.prompt.suffix)
-        if reason or empty or self._is_quiet(request):
+        if reason or empty:
+            return []
+        if request.explicit:
+            self.dismissals.forgive(request.prompt)
+        elif self.dismissals.is_quiet(request.prompt):
+            self.counters.kept_quiet += 1
             return []
         await self._context.look_at_imports(request.document)
         settings = self.settings
@@ -291,23 +291,11 @@ class Session:
         self.counters.milliseconds.append((self._clock() - request.received) * 1000)
         if suggestions:
             self.counters.answered += 1
-            tip = -1 if request.selected else request.offset  # the selected list item would be inserted first
+            tip = -1 if request.selected else request.offset  # accepting also inserts the selected list item
             self.acceptance.show(request.document.uri, suggestions, tip)
             if tip >= 0:
                 self.dismissals.show(request.prompt, suggestions[0].shown, tip)
         return suggestions
-
-    async def _find_repeats(self, document: Document, changes: Sequence[Change]) -> Sequence[Hunk]:
-        """Return where else to make the last of a document's changes."""
-        return await find_repeats(changes, list(document.buffer.lines), document.syntax.same_name)
-
-    def _is_quiet(self, request: PendingRequest) -> bool:
-        """Return whether to suppress an automatic request because recent suggestions there were dismissed."""
-        if request.explicit:
-            self.dismissals.forgive(request.prompt)
-        quiet = self.dismissals.is_quiet(request.prompt)
-        self.counters.kept_quiet += quiet
-        return quiet
 
     def _edit_range(self, document: Document, here: TextPosition, column: int) -> EditRange:
         buffer = document.buffer
@@ -320,7 +308,7 @@ class Session:
     def _generate(
         self, request: PendingRequest, completions: list[CachedCompletion], alternatives: int
     ) -> asyncio.Task[None]:
-        """Start to stream completions: the best one if `alternatives` is 0, else that number of alternatives."""
+        """Start to stream the best completion if `alternatives` is 0, else that number of alternatives."""
         document = request.document
         trigger = "invoked" if request.explicit else "automatic"
         body = self._context.request_body(document, request.prompt, trigger, request.in_document)
@@ -332,22 +320,22 @@ class Session:
         return self.daemon.start(completions, body, document.buffer.newline)
 
     async def _read_ahead(self, document: Document) -> None:
-        """Have the daemon prefill the prompt at a document's likely position."""
+        """Let the daemon prefill the prompt at a document's likely position."""
         if await self._is_completed(document):
             await self._context.look_at_imports(document)
-            await self._context.imported.read(PATIENCE)  # otherwise the first request would have to wait for them
+            await self._context.imported.read(PATIENCE)  # so that the first request has the same prompt
             above = self._notebooks.above(document, self.documents)
             prompt = build_prompt(document.uri, document.buffer, document.likely_position, above=above)
             body = self._context.request_body(document, prompt, "opened", in_document=False)
             await self.daemon.warm_up(body | {"warm_up": True})
 
     async def _is_completed(self, document: Document) -> bool:
-        """Return whether a document is completed, after looking again whether it is excluded."""
-        await self.exclusions.refresh(self._context.concerned(document))
+        """Return whether a document is completed, after renewing the exclusion decisions."""
+        await self._context.refresh(document)
         return not self.why_not(document)
 
     def _went_to(self, document: Document) -> None:
-        """Plan a warm-up for the document in focus, and update the status."""
+        """Plan the warm-up and the lookup files for the document in focus, and update the status."""
         self._warm_ups.visited(document)
         self._lookup_files.plan(document)
         self.daemon.spawn(self._show_what_it_gets(document))

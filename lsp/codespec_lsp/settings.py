@@ -1,7 +1,4 @@
-"""Read the user's editor settings from the client's JSON and check their types and ranges.
-
-An invalid setting is reported and keeps its previous value, so that a typo doesn't disable completion.
-"""
+"""Read the user's editor settings from the client's JSON and check their types and ranges."""
 
 from __future__ import annotations
 
@@ -13,12 +10,12 @@ from urllib.parse import urlsplit
 from codespec.api.limits import is_host, is_loopback
 from codespec.api.settings import Setting, declared, setting
 
-OUR_PART = 60  # milliseconds from a change to the daemon and back: the server, syntax, HTTP
+OUR_PART = 60  # milliseconds of a time budget that are not the daemon's: the server, syntax, HTTP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditorSettings:
-    """All settings. JSON spells them in camelCase."""
+    """All settings of the language server. JSON spells their names in camelCase."""
 
     enabled: bool = setting(True, "on or off")
     languages: Mapping[str, bool] = setting(dict, 'languages to switch off: `{"markdown": false}`', shown="`{}`")
@@ -65,18 +62,13 @@ class EditorSettings:
     )
 
     @property
-    def daemon_ms(self) -> int:
-        """The daemon's part of `budget_ms`. The same for every request, because prompts are laid out by it."""
-        return max(1, self.budget_ms - OUR_PART)
-
-    @property
     def host(self) -> str:
-        """The host of the daemon."""
+        """The host in the daemon's URL, or ""."""
         return urlsplit(self.url).hostname or ""
 
     @property
     def port(self) -> int:
-        """The port of the daemon."""
+        """The port in the daemon's URL, 80 if it has none."""
         return urlsplit(self.url).port or 80
 
     @property
@@ -88,10 +80,10 @@ class EditorSettings:
 def read_settings(
     values: object, above: EditorSettings, now: EditorSettings | None = None
 ) -> tuple[EditorSettings, list[str]]:
-    """Return `above` updated with the settings from the client, and a sentence for each invalid one.
+    """Return the settings `above`, updated with those that the client sent, and a sentence for each invalid one.
 
-    An invalid setting stays as it is `now`, and all do if nothing was sent. Unknown names are ignored, since clients
-    have their own settings.
+    An invalid setting keeps its value in `now`, and without `values` all settings do. Unknown names are ignored,
+    because clients have settings of their own.
     """
     now = now or above
     if not isinstance(values, Mapping):
@@ -113,45 +105,42 @@ def read_settings(
 
 
 def camel(name: str) -> str:
-    """Return a setting's name as JSON spells it."""
+    """Convert a snake_case name to camelCase."""
     first, *rest = name.split("_")
     return first + "".join(part.title() for part in rest)
 
 
-def _read(name: str, value: object, default: Any, facts: Setting) -> Any:
-    """Return the value in the setting's type. Raises ValueError with the requirement."""
+def _read(name: str, value: Any, default: Any, facts: Setting) -> Any:
+    """Convert a JSON value to the type of a setting's default. Raises ValueError with the requirement."""
     if isinstance(default, tuple | Mapping) and value in ([], {}):  # Lua and PHP have one empty table for both
-        return () if isinstance(default, tuple) else {}
-    if isinstance(default, tuple):
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise ValueError("a list of texts")
-        return tuple(value)
-    if isinstance(default, Mapping):
-        if not isinstance(value, Mapping) or not all(isinstance(item, bool) for item in value.values()):
-            raise ValueError("true or false by language")
-        return dict(value)
-    if isinstance(default, bool):
-        if not isinstance(value, bool):
-            raise ValueError("true or false")
-        return value
-    if isinstance(default, int):
-        if isinstance(value, bool) or not isinstance(value, int) or not facts.allows(value):
-            raise ValueError(f"a whole number from {facts.least} to {facts.most}")
-        return value
-    if not isinstance(value, str):
-        raise ValueError("a text")
-    if facts.choices and value not in facts.choices:
-        raise ValueError(f"one of {', '.join(facts.choices)}")
-    return _read_url(value) if name == "url" else value
+        return type(default)()
+    match default:
+        case bool():
+            valid, must = isinstance(value, bool), "true or false"
+        case int():
+            must = f"a whole number from {facts.least} to {facts.most}"
+            valid = type(value) is int and facts.allows(value)
+        case str():
+            must = f"one of {', '.join(facts.choices)}" if facts.choices else "a text"
+            valid = isinstance(value, str) and (not facts.choices or value in facts.choices)
+        case tuple():
+            valid, must = isinstance(value, list) and all(isinstance(item, str) for item in value), "a list of texts"
+        case _:
+            must = "true or false by language"
+            valid = isinstance(value, Mapping) and all(isinstance(item, bool) for item in value.values())
+    if not valid:
+        raise ValueError(must)
+    if name == "url":
+        return _read_url(value)
+    return value if isinstance(default, str | int) else type(default)(value)
 
 
 def _read_url(value: str) -> str:
-    complaint = "an address such as http://127.0.0.1:8765"
     try:
         parts = urlsplit(value)
         valid = parts.scheme == "http" and is_host(parts.hostname or "") and (parts.port is None or parts.port > 0)
-    except ValueError as error:
-        raise ValueError(complaint) from error
+    except ValueError:
+        valid = False
     if not valid:
-        raise ValueError(complaint)
+        raise ValueError("an address such as http://127.0.0.1:8765")
     return value.rstrip("/")

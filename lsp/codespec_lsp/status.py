@@ -1,17 +1,18 @@
-"""Compose the status messages for the user: the daemon's state, its model and offers, and the last completion."""
+"""The status and the counters that a user can read, and the sentences about the daemon and the last completion."""
 
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from codespec import __version__
 from codespec.client.daemon_client import Health
-from codespec_lsp.settings import EditorSettings
+from codespec_lsp.settings import EditorSettings, camel
 
-VERSION = __version__  # the language server's, which is codespec's
+VERSION = __version__  # of the language server, the same as codespec's
 Kind = Literal["Normal", "Warning", "Error", "Inactive"]
 REASONS = {"length": "it is as long as codespec.maxTokens allows", "deadline": "its time limit was reached"}
 KINDS: dict[str, Kind] = {"failed": "Error", "unwell": "Warning"}
@@ -19,22 +20,57 @@ KINDS: dict[str, Kind] = {"failed": "Error", "unwell": "Warning"}
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A status kind as used by Copilot's clients, with the reason in one sentence."""
+    """A kind of status, named as Copilot's clients name it, with the reason in one sentence."""
 
     kind: Kind = "Normal"
     message: str = ""
     busy: bool = False
 
+
+@dataclass(slots=True)
+class Counters:
+    """The counters of one client since it connected; lsp/README.md explains them."""
+
+    questions: int = 0
+    answered: int = 0
+    superseded: int = 0
+    cancelled: int = 0
+    from_memory: int = 0
+    from_daemon: int = 0
+    cut_by_the_clock: int = 0
+    more: int = 0
+    shown: int = 0
+    accepted: int = 0
+    partly_accepted: int = 0
+    accepted_characters: int = 0
+    dismissed: int = 0
+    kept_quiet: int = 0
+    edits_shown: int = 0
+    edits_accepted: int = 0
+    edits_dismissed: int = 0
+    milliseconds: deque[float] = field(default_factory=lambda: deque(maxlen=512))  # answer times of the last requests
+
+    @property
+    def acceptance(self) -> float:
+        """The share of shown suggestions that were accepted in full or in part."""
+        return (self.accepted + self.partly_accepted) / self.shown if self.shown else 0.0
+
     def as_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return {"kind": self.kind, "message": self.message, "busy": self.busy}
+        """Return JSON values with camelCase names."""
+        counts = {camel(name): value for name, value in asdict(self).items() if name != "milliseconds"}
+        times = sorted(self.milliseconds)
+        return {
+            **counts,
+            "acceptance": round(self.acceptance, 4),
+            "lastMs": round(self.milliseconds[-1], 1) if times else None,
+            "medianMs": round(times[len(times) // 2], 1) if times else None,
+        }
 
 
 class StatusLine:
-    """The status shown to the user.
+    """The status shown to the user, made of the daemon's state, a note about its model, and the current document's.
 
-    It combines the daemon's state, a note about its model while it is ready, and the reason why the current document
-    gets no completions ("" if it does). `complain` reports a problem that the user can fix.
+    `complain` reports a problem that the user can fix.
     """
 
     def __init__(self, show: Callable[[Status], None], complain: Callable[[str], None]) -> None:
@@ -42,7 +78,8 @@ class StatusLine:
         self.complain = complain
         self._daemon = Status()
         self._note = Status()
-        self.reason = ""  # why the current document gets no completions
+        self.state = ("ready", "")  # of the daemon, with its message
+        self.reason = ""  # why the current document gets no completions, or ""
         self._complained: set[str] = set()
         self._shown: Status | None = None
 
@@ -56,23 +93,24 @@ class StatusLine:
     def daemon(self, state: str, message: str) -> None:
         """Set the daemon's state: `ready`, `starting`, `failed`, or `unwell` (a failure outside a user's request).
 
-        A failure's reason is shown once until the daemon is ready again.
+        A failure's message is also reported by `complain`, once until the daemon is ready again.
         """
         if state == "failed" and message not in self._complained:
             self._complained.add(message)
             self.complain(message)
         if state == "ready":
             self._complained.clear()
+        self.state = state, message
         self._daemon = Status(KINDS.get(state, "Normal"), message, state == "starting")
         self._update()
 
     def note(self, note: Status) -> None:
-        """Set the note about a ready daemon."""
+        """Set the status that is shown while the daemon is ready."""
         self._note = note
         self._update()
 
     def document(self, reason: str) -> None:
-        """Set the reason why the current document is not completed, or ""."""
+        """Set the reason why the current document gets no completions, or ""."""
         self.reason = reason
         self._update()
 
@@ -85,10 +123,9 @@ class StatusLine:
 def explain(
     done: Mapping[str, Any], reason: str, milliseconds: float | None, *, from_cache: bool = False
 ) -> Iterator[str]:
-    """Yield sentences that explain a `done` event; "" says nothing.
+    """Yield sentences about the last answer, which took `milliseconds`, and a `done` event. Some may be "".
 
-    `reason` is why the current document gets no completions ("" if it does). `milliseconds` is the time that the last
-    answer took. With `from_cache` no model ran for it, and `done` describes an earlier request.
+    `reason` is why the current document gets no completions. If the answer came `from_cache`, `done` is older.
     """
     yield reason
     if milliseconds is not None:
@@ -98,16 +135,18 @@ def explain(
         yield "The daemon has completed nothing yet."
         return
     if from_cache:
-        yield "It came from the cache, without a model; the following is about the last completion that a model wrote."
+        yield "It came from the cache, without a model; what follows is about the last completion that a model wrote."
     if prompt := stats.get("prompt_tokens", 0):
         yield f"{done.get('new_tokens', 0)} of the prompt's {prompt} tokens had to be read."
     yield f"{stats.get('committed', 0)} tokens were written in {stats.get('rounds', 0)} rounds."
     if drafted := stats.get("drafted", 0):
-        sources = [f"{name} {_share(counts)}" for name, counts in stats.get("by_source", {}).items()]
+        sources = [
+            f"{name} {counts.get('accepted', 0)} of {counts.get('drafted', 0)}"
+            for name, counts in stats.get("by_source", {}).items()
+        ]
         by_source = f" ({', '.join(sources)})" if sources else ""
         yield f"{stats.get('accepted', 0)} of {drafted} drafted tokens were right{by_source}."
-    faster = speed_up(stats)
-    if faster is not None:
+    if (faster := speed_up(stats)) is not None:
         yield f"The cost table estimates {faster:.1f} × the speed of plain decoding."
     ended = stats.get("ended") or REASONS.get(str(done.get("finish_reason")))
     yield f"The text ends where it does because {ended}." if ended else ""
@@ -116,7 +155,7 @@ def explain(
 
 
 def last_completion(done: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return four figures of the last completion for a status line, or None before the first one."""
+    """Return four figures of the last completion, or None before the first completion."""
     stats = done.get("stats")
     if not isinstance(stats, Mapping):
         return None
@@ -125,19 +164,15 @@ def last_completion(done: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def speed_up(stats: Mapping[str, Any]) -> float | None:
-    """Return the speedup over plain decoding, or None if it is unknown."""
+    """Return the estimated speedup over plain decoding, or None if it is unknown."""
     decode, plain = stats.get("decode_ms", 0.0), stats.get("plain_ms", 0.0)
     return round(plain / decode, 2) if decode and plain else None
 
 
-def _share(counts: Mapping[str, Any]) -> str:
-    return f"{counts.get('accepted', 0)} of {counts.get('drafted', 0)}"
-
-
 def read_model_offer(health: Health, settings: EditorSettings) -> dict[str, Any] | None:
-    """Return the daemon's offer of a model if it runs on this machine and the settings name no model, else None.
+    """Return the daemon's offer to download a model, with the `command` to run if the user agrees.
 
-    It has the `command` that a client runs if the user agrees, with `-P` as in `serve_command`.
+    Returns None if there is no offer, the settings name a model, or the daemon runs on another machine.
     """
     if health.state != "ready" or not health.offer or settings.model or not settings.daemon_is_here:
         return None
@@ -154,16 +189,16 @@ def read_model_offer(health: Health, settings: EditorSettings) -> dict[str, Any]
 
 
 def daemon_note(health: Health, settings: EditorSettings) -> Status:
-    """Return the note about a ready daemon. A version mismatch comes first, because it may explain other problems."""
+    """Return the note about a ready daemon: a version mismatch, which may explain other problems, or `model_note`."""
     if health.state != "ready" or health.version in ("", VERSION):
         return Status(message=model_note(health, settings))
     fix = "restart the daemon" if settings.daemon_is_here else "install one version on both machines"
-    about = f"The daemon at {settings.url} is codespec {health.version}, the language server {VERSION}: {fix}."
-    return Status("Warning", about)
+    versions = f"The daemon at {settings.url} is codespec {health.version}, the language server {VERSION}"
+    return Status("Warning", f"{versions}: {fix}.")
 
 
 def model_note(health: Health, settings: EditorSettings) -> str:
-    """Return a note about the daemon's model: a warning, a mismatch with the settings, or an offer; "" for none."""
+    """Return a sentence about the daemon's model: a warning, a mismatch with the settings, an offer, or ""."""
     if health.state != "ready":
         return ""
     if health.warning:

@@ -1,9 +1,8 @@
 """Find the context, open brackets and indent at a document's cursor.
 
-A `ContextTracker` reads a window around the cursor, anew for each request (1 to 2 ms). The tree of the whole file, held
-in a process made by the fork server, adds brackets that were opened above that window, and gives the document's
-outline. If a text breaks that process or exceeds its time or memory limit, the document has no tree until it is opened
-again.
+For each request, a `ContextTracker` reads a window around the cursor in 1 to 2 ms. The tree of the whole file, in a
+worker process, adds the brackets that were opened above that window, and gives the document's outline. If a text kills
+the process or exceeds its limits, the document has no tree until it is opened again.
 """
 
 from __future__ import annotations
@@ -23,23 +22,23 @@ from codespec_grammars.window import kept_from
 from codespec_grammars.workers import Worker, WorkerDied, prepare
 
 from codespec_lsp.buffer import Edit
-from codespec_lsp.outline import Outline, outline, received
+from codespec_lsp.outline import Block, Outline, outline
 from codespec_lsp.renames import SameName, find_same_name
 
-TREE_AFTER = 0.03  # seconds to wait after a change: the completion is answered first
-AFRESH_AFTER = 2.0  # seconds without a change, after which a document is parsed from its text alone
+TREE_AFTER = 0.03  # seconds from a change to a parse: the completion is answered first
+AFRESH_AFTER = 2.0  # seconds without a change before a parse that does not reuse the old tree
 MAX_AFTER = 8192  # characters of the suffix; the tracker uses fewer
-RETRY_S = 10.0  # seconds without parsing windows of a document, after a text that broke the parser
+RETRY_S = 10.0  # seconds without parsing windows of a document, after a text that killed the parser
 SERVICE = "codespec_lsp.syntax:TreeService"
 PARSING = 30.0  # wall-clock seconds for a parse; the process also limits its own CPU time
-ASKING = 0.2  # seconds for a request to an idle process; it takes less than a millisecond
-RENAMING = 1.0  # the same for a renamed name, whose text may have to be parsed first
-MAX_LOST = 3  # processes that a document may lose to failed requests
-MAX_CHANGED = 1 << 16  # characters of changes that a request may carry
+ASKING = 0.2  # seconds for a request to an idle process, which takes less than a millisecond
+RENAMING = 1.0  # seconds for a renamed name, whose text may have to be parsed first
+MAX_LOST = 3  # processes of a document that may die from requests
+MAX_CHANGED = 1 << 16  # characters of changes in a request
 MAX_TREES = 4  # documents with a tree at the same time
-MAX_BYTES = 4 << 20  # of a document
+MAX_BYTES = 4 << 20  # of a document with a tree
 MAX_DEPTH = 400
-FIRST_CHILDREN = 8  # children of a node that are searched for an opener
+FIRST_CHILDREN = 8  # children of a node that are searched for an opening bracket
 PAIRS = {"(": ")", "[": "]", "{": "}"}
 STRINGS = ("string", "template_string", "raw_string_literal", "string_literal", "heredoc_body")
 
@@ -47,8 +46,8 @@ STRINGS = ("string", "template_string", "raw_string_literal", "string_literal", 
 class DocumentSyntax:
     """The syntax of one document.
 
-    `read` returns the document's text, `language` is a grammar's name or "". `locate` finds the language at a cursor,
-    from the text before and after it. `report` is called if the tree is given up.
+    `language` is a grammar's name or "". `locate` finds the language at a cursor from the text before and after it.
+    `read` returns the whole text. `report` is called if the document loses its tree.
     """
 
     def __init__(
@@ -63,7 +62,7 @@ class DocumentSyntax:
         if parsed:
             prepare(parsed)
         self._locate = locate
-        self._parse_from = 0.0  # time after which windows are parsed again
+        self._parse_from = 0.0  # monotonic time from which windows are parsed
         self.tree = DocumentTree(parsed, read, trees, report)
         loop = asyncio.get_running_loop()
         self._refreshing = loop.create_task(self._refresh())
@@ -83,7 +82,7 @@ class DocumentSyntax:
         self.tree.close()
 
     def find_cursor(self, prefix: str, suffix: str, bytes_before: int, in_document: bool) -> Cursor:
-        """Return the cursor between prefix and suffix. The tree is used only if both are `in_document`."""
+        """Return the cursor between a prefix and a suffix. The tree is used only if both texts are `in_document`."""
         place, now = self._locate(prefix.encode(), suffix[:MAX_AFTER].encode()), time.monotonic()
         tracker = ContextTracker(place.language, place.prefix, place.suffix)
         tree = self.tree if in_document and not place.inside else None
@@ -93,8 +92,8 @@ class DocumentSyntax:
         return cursor
 
     async def same_name(self, old: str, new: str, renamed: Sequence[int]) -> SameName | None:
-        """Return the other places of a renamed name, as `DocumentTree.same_name`, once the text is parsed."""
-        await asyncio.wait([self._refreshing])  # which cancelling this does not cancel
+        """Return `DocumentTree.same_name` after the running parse."""
+        await asyncio.wait([self._refreshing])  # unlike `await`, a cancellation leaves the parse running
         return await self.tree.same_name(old, new, renamed)
 
     def _parse(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -109,8 +108,8 @@ class DocumentSyntax:
 class DocumentTree:
     """The tree of one document, held in a worker process.
 
-    `parsed` is the number of completed parses. `outline` holds the heads of the document's definitions as of the last
-    one, and nothing before the first. `trees` are those held in processes, the last one parsed at the end.
+    `parsed` is the number of completed parses, `outline` the outline after the last parse. `trees` are all trees that
+    have a process, the last parsed tree at the end.
     """
 
     def __init__(
@@ -118,7 +117,7 @@ class DocumentTree:
     ) -> None:
         self._language, self._read, self._trees, self._report = language, read, trees, report
         self._worker: Worker | None = None
-        self._changes: list[Change] = []  # not sent to the process yet
+        self._changes: list[Change] = []  # changes that the process does not have yet
         self._lost = 0
         self.parsing = self.broken = self.fresh = False
         self._incremental = self._afresh = False
@@ -127,13 +126,13 @@ class DocumentTree:
         self._turn = asyncio.Lock()  # the process handles one request at a time
 
     def edited(self, edit: Edit) -> None:
-        """Queue an edit. Without a process it is dropped, because a new process starts from the whole text."""
+        """Queue an edit, unless there is no process: a new process starts from the whole text."""
         self.fresh = False
         if self._worker is not None:
             self._changes.append(Change(edit.start, len(edit.removed), edit.text))
 
     async def refresh(self) -> None:
-        """Parse the text until no edit came in between. If a parse breaks the process, give up the tree."""
+        """Parse the text, again if an edit came during the parse. If a parse kills the process, give up the tree."""
         while self._language and not self.broken and not self.fresh:
             async with self._turn:
                 await self._parse()
@@ -148,7 +147,7 @@ class DocumentTree:
             request = {"text": self._read()} if opened else {"changes": self._changes, "afresh": afresh}
             self._changes = []
             self._incremental = not opened and not afresh
-            self.outline = received(await worker.ask_beside(request, PARSING))
+            self.outline = [Block(*each) for each in await worker.ask_beside(request, PARSING)]
             self.parsed += 1
         except WorkerDied:
             self._break()
@@ -156,9 +155,9 @@ class DocumentTree:
             self.parsing = False
 
     async def same_name(self, old: str, new: str, renamed: Sequence[int]) -> SameName | None:
-        """Return the other places of a name that is `new` at the `renamed` offsets, in code points.
+        """Return the other places of a name that became `new` at the `renamed` offsets, in code points, if any.
 
-        None if the text has no tree or the name none.
+        Returns None without a tree.
         """
         async with self._turn:
             worker = self._worker
@@ -173,23 +172,20 @@ class DocumentTree:
                 return None
             finally:
                 self.parsing = False
-                if not answered:  # the process has ended, also if this was cancelled
+                if not answered:  # the process has died, or this was cancelled, which ends the process
                     self.release()
                 elif self._worker is not worker:  # the document was closed
                     worker.close()
         return SameName(*answer) if answer is not None else None
 
     async def parse_afresh(self) -> None:
-        """Replace an incremental tree by one that is parsed from the text alone."""
+        """Replace an incremental tree by a tree that was parsed from the text alone."""
         if self._worker is not None and self._incremental:
             self.fresh, self._afresh = False, True
             await self.refresh()
 
     def outside(self, tip: int, seen_from: int) -> Outside:
-        """Return what was opened before `seen_from` and is still open at `tip`, both byte offsets.
-
-        The result is empty during a parse.
-        """
+        """Return what was opened before byte `seen_from` and is still open at byte `tip`; empty during a parse."""
         worker = self._worker
         if worker is None or self.parsing or sum(len(change.text) for change in self._changes) > MAX_CHANGED:
             return Outside()
@@ -204,20 +200,20 @@ class DocumentTree:
             return Outside()
 
     def release(self) -> None:
-        """Release the process and keep the outline. The next parse starts another one."""
-        if self._worker is not None and not self.parsing:  # during a parse, cancelling the parse closes it
+        """End the process but keep the outline. The next parse starts another process."""
+        if self._worker is not None and not self.parsing:  # during a parse, its cancellation ends the process
             self._worker.close()
         self._worker, self.fresh = None, False
         self._changes.clear()
 
     def close(self) -> None:
-        """Release the tree of a closed document. No parse may be running."""
+        """Release the tree of a closed document, after any running parse was cancelled."""
         if self in self._trees:
             self._trees.remove(self)
         self.release()
 
     def _hold(self) -> None:
-        """Move to the end of the held trees. If there are too many, release the oldest ones."""
+        """Move this tree to the end of `trees`, and release the oldest trees beyond MAX_TREES."""
         others = [each for each in self._trees if each is not self]
         idle = [each for each in others if not each.parsing]
         oldest = idle[: max(0, len(others) + 1 - MAX_TREES)]
@@ -227,7 +223,7 @@ class DocumentTree:
 
     def _break(self) -> None:
         self.broken, self.outline = True, []
-        self.parsed += 1  # the outline has changed
+        self.parsed += 1  # so that snippets with the old outline are renewed
         self.close()
         self._report()
 
@@ -235,9 +231,9 @@ class DocumentTree:
 def find_cursor(
     tracker: ContextTracker, prefix: bytes, tree: DocumentTree | None, bytes_before: int, *, parse: bool = True
 ) -> Cursor:
-    """Return the cursor at the end of a prefix, whose last bytes are the tracker's window.
+    """Return the cursor at the end of a prefix, by the tracker's window at that end and the tree.
 
-    `bytes_before` is the number of bytes of the file before the prefix, which only the tree covers.
+    `bytes_before` is the number of the file's bytes before the prefix.
     """
     own = tracker.context(parse=parse)
     if tree is None or tracker.lexed is None:
@@ -268,9 +264,9 @@ class TreeService:
         self.tree = SyntaxTree(language, "")
 
     def answer(self, request: dict[str, Any]) -> Any:
-        """Apply the request's `text` or `changes`. Return what its `outside` or `rename` asks for.
+        """Apply the request's `text` or `changes`, and answer its `outside` or `rename`.
 
-        Without those, parse, from the text alone if it has `afresh`, and return the outline.
+        Other requests parse the text, with `afresh` without reusing the old tree, and return the outline.
         """
         if "text" in request:
             self.tree = SyntaxTree(self._language, request["text"])
@@ -286,7 +282,7 @@ class TreeService:
 
 
 class Outside(NamedTuple):
-    """The brackets opened before one position and open at another, and the context of a `text` around the latter."""
+    """The brackets that are open at a position, and the context if it is in a comment or string."""
 
     brackets: str = ""
     text: str | None = None
@@ -305,7 +301,7 @@ class SyntaxTree:
 
     @property
     def root(self) -> tree_sitter.Node | None:
-        """The root of the tree, or None before the first parse."""
+        """The root node, or None before the first parse."""
         return self._tree.root_node if self._tree else None
 
     def change(self, change: Change) -> None:
@@ -320,9 +316,9 @@ class SyntaxTree:
             self._tree.edit(start, end, new_end, _point(old, start), _point(old, end), _point(self._source, new_end))
 
     def parse(self, *, afresh: bool = False) -> None:
-        """Parse, incrementally or afresh. A text longer than MAX_BYTES has no tree.
+        """Parse the text, which has no tree if it is longer than MAX_BYTES.
 
-        An incremental tree of broken text can differ from a fresh one, also later, when the text is whole again.
+        After broken text, an incremental tree can stay different from one parsed `afresh`, even once the text is valid.
         """
         old = () if afresh or self._tree is None else (self._tree,)
         self._tree = self._parser.parse(self._source, *old) if len(self._source) <= MAX_BYTES else None
@@ -332,7 +328,7 @@ class SyntaxTree:
         return outline(self._tree.root_node, self._source) if self._tree is not None else []
 
     def same_name(self, old: str, new: str, renamed: Sequence[int]) -> SameName | None:
-        """Return the other places of a name; the `renamed` ones, as those returned, are offsets in code points."""
+        """Return the other places of a name, or None. All offsets are in code points."""
         if self._tree is None or self._facts is None:
             return None
         starts = [_byte(self._source, offset) for offset in renamed]
@@ -354,7 +350,7 @@ class SyntaxTree:
 
 
 def _opener(node: tree_sitter.Node, tip: int, seen_from: int) -> str:
-    """Return the node's opening bracket if it is still open at the tip, else ""."""
+    """Return a node's opening bracket if it is still open at the tip, else ""."""
     for index in range(min(node.child_count, FIRST_CHILDREN)):
         child = node.child(index)
         if child is None or child.start_byte >= seen_from:
@@ -367,7 +363,7 @@ def _opener(node: tree_sitter.Node, tip: int, seen_from: int) -> str:
 
 
 def _kind_of_text(around: Sequence[tree_sitter.Node], tip: int) -> Context | None:
-    """Return the context of the innermost comment or string that reaches the tip, or None for code."""
+    """Return the context of the innermost comment or string at the tip, or None for code."""
     for parent, node in reversed([*pairwise([None, *around])]):
         assert node is not None
         if node.type.endswith("comment") and node.end_byte >= tip:
@@ -379,14 +375,14 @@ def _kind_of_text(around: Sequence[tree_sitter.Node], tip: int) -> Context | Non
 
 
 def _byte(source: bytes, offset: int) -> int:
-    """Return the byte offset of a code point offset."""
+    """Convert an offset in code points to bytes."""
     if source.isascii():
         return offset
     return len(source.decode("utf-8", "replace")[:offset].encode())
 
 
 def _offsets(source: bytes, starts: Sequence[int]) -> list[int]:
-    """Return the code point offsets of byte offsets."""
+    """Convert offsets in bytes to code points."""
     return [len(source[:start].decode("utf-8", "replace")) for start in starts] if not source.isascii() else [*starts]
 
 

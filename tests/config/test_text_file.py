@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from codespec_lab.bench.sites import read_prompts
-from codespec_lsp.ahead import _read
+from codespec_lsp.imports import read_text as read_source_file
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,7 +60,7 @@ def test_ignore_files_and_files_to_copy_from(saved: str, tmp_path: Path) -> None
     (tmp_path / ".gitignore").write_bytes(SAVED[saved]("a.py\nb.py\n"))
     assert all(IgnoreFiles().reason(tmp_path / name, []) for name in ("a.py", "b.py"))
     (tmp_path / "c.py").write_bytes(SAVED[saved]("x\n"))
-    assert _read(tmp_path / "c.py").split() == ["x"]
+    assert read_source_file(str(tmp_path / "c.py")).split() == ["x"]
 
 
 def test_an_ignore_file_in_another_encoding_is_told_of(tmp_path: Path) -> None:

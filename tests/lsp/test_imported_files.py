@@ -112,8 +112,8 @@ def test_without_a_repository_or_with_the_setting_off_nothing_is_read(
     shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked = list[str]()
-    find = imports._find
-    monkeypatch.setattr(imports, "_find", lambda *each: looked.append(each[1]) or find(*each))
+    find = imports.find_files
+    monkeypatch.setattr(imports, "find_files", lambda *each: looked.append(each[0]) or find(*each))
 
     async def scenario() -> None:
         text = "from price import total\nx = "

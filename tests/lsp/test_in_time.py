@@ -7,12 +7,12 @@ import contextlib
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from codespec_lsp.acceptance import Counters
 from codespec_lsp.buffer import Buffer
 from codespec_lsp.completer import MORE_EVERY, Completer, ContentModified, PendingRequest
 from codespec_lsp.completions import CachedCompletion, EditRange, Suggestion
 from codespec_lsp.documents import Document
 from codespec_lsp.prompt import build_prompt
+from codespec_lsp.status import Counters
 from hypothesis import given
 from hypothesis import strategies as st
 from lsprotocol import types
@@ -61,7 +61,7 @@ class Scene:
             finally:
                 for completion in completions:
                     if not completion.done:
-                        completion.stop()
+                        completion.end(done=False)
 
         return asyncio.get_running_loop().create_task(until_stopped())
 
@@ -73,7 +73,7 @@ class Scene:
     def finish(self) -> None:
         for text in self.writing:
             if text.growing:
-                text.finish()
+                text.end(done=True)
 
     def type(self, text: str) -> None:
         buffer = self.document.buffer

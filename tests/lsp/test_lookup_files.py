@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from codespec_lsp import ahead
-from codespec_lsp.ahead import MAX_BESIDE, MAX_TOGETHER
+from codespec_lsp import daemon
+from codespec_lsp.daemon import MAX_TOGETHER
+from codespec_lsp.imports import MAX_BESIDE
 
 from codespec.api.limits import MAX_SIDE
 from tests.lsp.conversation import Editor, run, until
@@ -22,8 +23,8 @@ from tests.lsp.fake_daemon import FakeDaemon, talking
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "DELAY", 0.0)
-    monkeypatch.setattr(ahead, "WAIT", 0.01)
+    monkeypatch.setattr(daemon, "DELAY", 0.0)
+    monkeypatch.setattr(daemon, "WAIT", 0.01)
     monkeypatch.setattr("codespec_lsp.exclusions.DECIDE_AGAIN", 0.0)
 
 
@@ -157,7 +158,7 @@ def test_a_folder_that_does_not_answer_holds_up_nothing(shop: Path, monkeypatch:
         answers.wait(30)
         return []
 
-    monkeypatch.setattr(ahead, "find_files", hang)
+    monkeypatch.setattr(daemon, "find_files", hang)
 
     async def scenario() -> None:
         async with talking(start={"rootUri": shop.as_uri()}) as (client, fake):
@@ -173,7 +174,7 @@ def test_a_folder_that_does_not_answer_holds_up_nothing(shop: Path, monkeypatch:
 
 
 def test_closing_another_document_ends_nothing(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "DELAY", 0.2)
+    monkeypatch.setattr(daemon, "DELAY", 0.2)
 
     async def scenario() -> None:
         async with talking(start={"rootUri": shop.as_uri()}) as (client, fake):

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from codespec_lsp import ahead
+from codespec_lsp import daemon
 from codespec_lsp.settings import OUR_PART
 
 from tests.lsp.conversation import URI, Editor, run, until
@@ -123,7 +123,7 @@ def test_the_place_where_the_cursor_rests_is_read() -> None:
 
 def test_another_place_is_no_other_document(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its lookup files are not sent again."""
-    monkeypatch.setattr(ahead, "DELAY", 0.05)
+    monkeypatch.setattr(daemon, "DELAY", 0.05)
 
     async def scenario() -> None:
         async with talking() as (client, fake):
@@ -134,7 +134,7 @@ def test_another_place_is_no_other_document(monkeypatch: pytest.MonkeyPatch) -> 
                 focus(client, URI, line, 3)
                 await until(lambda count=2 - line: len(fake.warmed) == count)  # type: ignore[misc]
                 fake.warmed[-1].end()
-                await asyncio.sleep(4 * ahead.DELAY)
+                await asyncio.sleep(4 * daemon.DELAY)
             focus(client, OTHER, 0, 1)
             await until(lambda: len(fake.files) >= 2)
             first, second = (body["document"] for body in fake.files)
@@ -157,7 +157,7 @@ def test_a_place_that_is_none_is_the_likely_one(bad: object) -> None:
 
 def test_who_stops_typing_finds_the_next_prompt_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a change without a request, as by accepting a suggestion, and after a request; each state once."""
-    monkeypatch.setattr(ahead, "IDLE", 0.2)
+    monkeypatch.setattr(daemon, "IDLE", 0.2)
 
     async def scenario() -> None:
         async with talking() as (client, fake):
