@@ -190,8 +190,8 @@ def test_variables(name: str, value: str, words: str, command: Command, monkeypa
         (["--temperature", "nan"], "temperature must be between 0 and 100."),
     ],
 )
-def test_what_only_the_model_can_judge(words: list[str], sentence: str, models: Models, command: Command) -> None:
-    command("complete", "a.py:2:2", *models.flags, *words).check_mistake(sentence)
+def test_what_only_the_model_can_judge(words: list[str], sentence: str, light_models: Models, command: Command) -> None:
+    command("complete", "a.py:2:2", *light_models.flags, *words).check_mistake(sentence)
 
 
 def test_cuda_without_cuda(models: Models, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

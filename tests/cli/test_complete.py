@@ -22,6 +22,12 @@ TOKENS = 24
 
 
 @pytest.fixture
+def models(light_models: Models) -> Models:
+    """Return the pair for the native kernels, which load in a tenth of the time."""
+    return light_models
+
+
+@pytest.fixture
 def requests(monkeypatch: pytest.MonkeyPatch) -> list[CompletionRequest]:
     """Record the requests that reach the engine, which still serves them."""
     seen: list[CompletionRequest] = []
@@ -91,7 +97,7 @@ def test_one_seed_one_text(place: str, models: Models, command: Command) -> None
 
 
 def test_without_speculation_no_drafter_is_needed(place: str, models: Models, command: Command, tmp_path: Path) -> None:
-    words = ["complete", place, "--target", models.target, "--drafter", tmp_path / "none", "--max-tokens", "2"]
+    words = ["complete", place, *models.pair, "--drafter", tmp_path / "none", "--max-tokens", "2"]
     assert command(*words, "--no-speculation").code == 0
     command(*words).check_mistake("There is no model folder")
 
@@ -107,7 +113,7 @@ def test_no_heal_reaches_the_engine(
 def test_show_draft_tells_accepted_from_written(source: Path, models: Models, command: Command) -> None:
     """A target that drafts for itself has all drafts accepted, so brackets hold all but each round's bonus token."""
     end = f"{source}:{SOURCE.count(chr(10)) + 1}:1"
-    itself = ["--target", models.target, "--drafter", models.target, "--warmup", "0", "--proposers", "draft_model"]
+    itself = [*models.pair, "--drafter", models.target, "--warmup", "0", "--proposers", "draft_model"]
     itself += ["--no-heal"]  # so that ids are passed through
     words = ["complete", end, *itself, "--shape", "raw", "--max-tokens", str(TOKENS), "--policy", "fixed:8"]
     shown, found = command(*words, "--show-draft"), parse(command(*words, "--json").out)
@@ -190,7 +196,7 @@ def test_an_empty_file_needs_a_token_before_its_text(tmp_path: Path, models: Mod
     done = command("complete", f"{file}:1:1", *models.flags, "--max-tokens", "4")
     assert (done.code, done.err) == (0, "")
     with_bos = write_model(tmp_path / "bos", "llama3", 0)
-    done = command("complete", f"{file}:1:1", "--target", with_bos, "--drafter", models.drafter, "--max-tokens", "4")
+    done = command("complete", f"{file}:1:1", *models.pair, "--target", with_bos, "--max-tokens", "4")
     assert (done.code, done.err) == (0, "")
 
 
@@ -206,7 +212,7 @@ def test_a_long_prompt_is_trimmed_and_that_is_reported(
 
 def test_the_models_own_maximum_counts_too(place: str, models: Models, command: Command, tmp_path: Path) -> None:
     short = write_model(tmp_path / "short", "gpt2", 0, positions=80)
-    done = command("complete", place, "--target", short, "--drafter", models.drafter, "--max-tokens", "8")
+    done = command("complete", place, *models.pair, "--target", short, "--max-tokens", "8")
     assert done.code == 0 and "context of 80 tokens and was trimmed" in done.err
 
 
@@ -214,7 +220,7 @@ def test_what_the_engine_noticed_is_reported(
     place: str, models: Models, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     varies(monkeypatch)
-    done = command("complete", place, *models.flags, "--max-tokens", "2")
+    done = command("complete", place, *models.flags, "--dtype", "float32", "--max-tokens", "2")
     assert done.code == 0
     assert done.err.startswith("codespec: exact mode does not hold here (it varies)") and done.err.count("\n") == 1
 
@@ -224,7 +230,8 @@ def test_settings_from_a_file_reach_the_engine(
 ) -> None:
     file = tmp_path / "codespec.toml"
     file.write_text(
-        f'target = "{models.target}"\ndrafter = "{models.drafter}"\nwarmup = 0\ndraft_tokens = 0\npolicy = "fixed"\n'
+        f'target = "{models.target}"\ndrafter = "{models.drafter}"\ndtype = "{models.dtype}"\n'
+        'warmup = 0\ndraft_tokens = 0\npolicy = "fixed"\n'
     )
     words = ["complete", place, "--config", file, "--max-tokens", "8", "--shape", "raw", "--json"]
     assert parse(command(*words).out)["stats"]["drafted"] == 0
