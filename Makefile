@@ -30,12 +30,11 @@ serve: $(LIGHT) ## the daemon in the foreground, on 127.0.0.1:8765
 
 # Two processes at a time take these parts, the longest first; `rest` has every folder that no other part names. Each
 # part is one process with its own caches, and its order stays.
-PARTS       = part-server part-rest part-lsp part-cli part-models lint
+PARTS       = part-server part-rest part-lsp part-cli lint
 part_server = tests/server plugins/scale/tests plugins/upstream/tests
-part_models = tests/backends tests/startup
-part_lsp    = tests/lsp tests/client tests/grammars
+part_lsp    = tests/lsp tests/client tests/grammars tests/backends tests/startup
 part_cli    = tests/cli tests/store
-NAMED       = $(part_server) $(part_models) $(part_lsp) $(part_cli)
+NAMED       = $(part_server) $(part_lsp) $(part_cli)
 part_rest   = $(filter-out $(NAMED) tests/tools %__pycache__,$(patsubst %/,%,$(wildcard tests/*/ plugins/*/tests/)))
 # What only models in torch need: architectures, heads, adapters, GPU kernels. The rest of tests/backends is native.
 TORCH = $(wildcard tests/backends/cuda tests/backends/recurrent tests/engine/test_architectures.py tests/engine/test_caches.py \
