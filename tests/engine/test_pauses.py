@@ -41,7 +41,7 @@ def test_a_pause_changes_no_text(has_room: bool) -> None:
     """With few slots, evicted text is read again."""
     expected = run(build(model("llama", "gpt2")), REQUESTS, speculate=False)
     drafter = model("gpt_neox", "bytes", seed=1)
-    engine = build(model("llama", "gpt2"), drafter=drafter, max_batch=8, prefill_chunk=16)
+    engine = build(model("llama", "gpt2"), drafter=drafter, draft_tokens=2, max_batch=8, prefill_chunk=16)
     pools = [engine._batch.pool, drafters(engine)[0].slots]
     assert min(pool.count for pool in pools) >= 2 * len(REQUESTS)
     if not has_room:

@@ -13,9 +13,10 @@ REQUEST = CompletionRequest(prefix=prompts()[3], max_tokens=40, document="a", sc
 
 
 def test_another_scope_begins_as_if_nothing_had_been_asked() -> None:
-    engine = build(model("llama", "gpt2"), drafter=model("gpt_neox", "bytes", seed=1), draft_tokens=8)
+    engine = build(model("llama", "gpt2"), drafter=model("gpt_neox", "bytes", seed=1), draft_tokens=3)
     engine.proposers = (SuffixProposer(), *engine.proposers)
-    requests = [REQUEST, replace(REQUEST, scope="theirs"), replace(REQUEST, scope=""), REQUEST]
+    mine = replace(REQUEST, max_tokens=20)
+    requests = [mine, replace(mine, scope="theirs"), replace(mine, scope=""), mine]
     done = [engine.complete([request])[0] for request in requests]
     first, *others, again = [completion.stats for completion in done]
     assert len({completion.text for completion in done}) == 1

@@ -90,7 +90,7 @@ def test_bytes_for_bytes(watch: Watch) -> None:
 @pytest.mark.parametrize("kind,context", [("llama2", 64), ("gpt2", 96)])
 def test_a_context_shorter_than_the_text(kind: str, context: int, watch: Watch) -> None:
     target, drafter = model("llama", "gpt2"), model("qwen3", kind, seed=1)
-    engine = build(target, drafter=drafter, draft_tokens=8)
+    engine = build(target, drafter=drafter, draft_tokens=3)
     (proposer,) = engine.proposers
     assert isinstance(proposer, DraftModel)
     proposer.context = context

@@ -208,7 +208,7 @@ def test_texts_are_the_same_before_and_after_and_with_and_without_speculation() 
             return build(target, drafter=drafter, max_batch=4, draft_tokens=3, prefill_chunk=64)
 
     def texts(served: Served, speculate: bool) -> list[str]:
-        asked = [body(prompt, max_tokens=24, speculate=speculate) for prompt in prompts(2)]
+        asked = [body(prompt, max_tokens=12, speculate=speculate) for prompt in prompts(2)]
         return [text_of(served.post(PATH, one)) for one in asked]
 
     load = Real()

@@ -16,7 +16,7 @@ from tests.pairs import prompts
 from tests.server.conftest import Plain
 from tests.server.daemons import Served, wait_for
 
-COUNT, TOGETHER = 200, 16
+COUNT, TOGETHER = 120, 16
 Kind = tuple[str, dict[str, Any], str]
 
 

@@ -189,7 +189,7 @@ def test_the_shipped_drafter_drafts_across_vocabularies(monkeypatch: pytest.Monk
     proposer.load_model(object())
     tokenizer = TextTokenizer.from_folder(SHIPPED / "target")
     engine = FakeVllm(proposer, TOKENS, rows=3, shuffle=True)
-    work = requests(tokenizer, 6)
+    work = requests(tokenizer, 3)
     engine.run(work)
     assert proposer._drafting is not None, "it failed"
     assert engine.steps < 0.9 * sum(len(request.answer) for request in work) / 3
