@@ -1,7 +1,6 @@
-"""Public API of codespec: complete code with a drafter and a target.
+"""The public Python interface: complete code with a target model and a drafter.
 
-Public names are imported on first use. `import codespec` loads neither torch nor transformers, which keeps editors and
-`codespec --help` fast.
+Each public name is imported on first use, so that `import codespec` loads no heavy package such as torch.
 """
 
 from __future__ import annotations
@@ -22,14 +21,7 @@ if TYPE_CHECKING:
         TextEvent,
     )
     from codespec.engine.engine import Engine
-    from codespec.errors import (
-        CodespecError,
-        ConfigError,
-        ModelError,
-        PairError,
-        RequestError,
-        TokenizerError,
-    )
+    from codespec.errors import CodespecError, ConfigError, ModelError, PairError, RequestError, TokenizerError
 
 __version__ = "0.1.0"
 
@@ -52,20 +44,12 @@ __all__ = [
     "TokenizerError",
 ]
 
-_ERRORS = {"CodespecError", "ConfigError", "ModelError", "PairError", "RequestError", "TokenizerError"}
-
-
-def _home(name: str) -> str:
-    """Return the name of the module that defines a public name."""
-    if name == "Engine":
-        return "codespec.engine.engine"
-    return "codespec.errors" if name in _ERRORS else "codespec.api.types"
-
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'codespec' has no attribute {name!r}")
-    value = getattr(import_module(_home(name)), name)
+    home = "engine.engine" if name == "Engine" else "errors" if name.endswith("Error") else "api.types"
+    value = getattr(import_module(f"codespec.{home}"), name)
     globals()[name] = value  # later accesses skip __getattr__
     return value
 

@@ -1,19 +1,19 @@
-"""Exceptions whose messages are shown to the user: one sentence with the problem and its fix.
+"""Exceptions that are shown to the user as one sentence, which gives the problem and its fix.
 
 CodespecError
 ├── ConfigError       an invalid option or configuration key
 ├── RequestError      a request that cannot be served; `field` names the invalid field
 ├── ModelError        a model folder that is missing, broken or not supported
 │   └── TokenizerError    a tokenizer that does not round-trip bytes → ids → bytes
-├── PairError         a target and a drafter that cannot work together
+├── PairError         a target and a drafter that do not work together
 ├── TrainingError     a corpus, checkpoint or disk problem that stops a training run
 ├── MismatchError     output that differs from plain decoding in `exact` mode: a bug in codespec
-├── ServeError        a request that the daemon cannot take now or has lost; `status` is the HTTP status
-└── DaemonError       at the client: the daemon refuses a request or is not to be trusted
-    ├── Absent            nothing listens, or the daemon went away
+├── ServeError        a request that the daemon cannot accept now or has lost; `status` is the HTTP status
+└── DaemonError       raised by the client: the daemon refuses a request or is not trusted
+    ├── Absent            nothing listens, or the daemon has ended
     └── Unproven          the peer has not proved that it is the user's daemon
 
-A `Finding` is a line of `codespec doctor` and `codespec check`: a subject, its state and the fix.
+A `Finding` is one line of output of `codespec doctor` or `codespec check`.
 """
 
 from __future__ import annotations
@@ -22,38 +22,36 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-FIELD = "\0"  # stands for the name of the field in a fault's `what`
+FIELD = "\0"  # placeholder for the field's name in a fault's `what`
 
 
 def install_fix(extras: str = "", flags: str = "", folder: str = ".") -> str:
-    """Return the installation command for a missing package, as the end of a sentence.
+    """Return the clause that tells the user how to install a package from its folder in codespec's checkout.
 
-    `folder` is the package's folder in the checkout.
-
-    It never installs `codespec` by name. The name is not registered on the package index, so anyone could register it
-    and run code on the machines of users who follow the advice.
+    The command never installs `codespec` by name. The name is not registered on the package index, so anyone could
+    register it, and run code on the machines of the users who follow the advice.
     """
-    package = f'"{folder}[{extras}]"' if extras else folder  # quoted, because zsh expands brackets
+    package = f'"{folder}[{extras}]"' if extras else folder  # in quotes, because zsh expands brackets
     return f"run `{' '.join(['pip install', *flags.split(), package])}` in codespec's checkout"
 
 
 def quoted(sentence: str) -> Fault:
-    """Return a sentence from another process as a fault with unknown parts."""
+    """Make a fault of a sentence from another process. The problem and the fix are not separated."""
     return Fault("", sentence.removesuffix("."))
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, at most 160 characters, to quote it in a sentence."""
+    """Return the first line of an error's message, cut to 160 characters, for quoting inside a sentence."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:160].rstrip(" .")
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A problem in parts, which code can test. `sentence` is the text for the user.
+    """The structured form of an error. `sentence` is the text for the user.
 
-    `code` is a short stable id such as "model_incomplete", or "" if nothing decides by it. `what` is the problem and
-    `fix` the fix ("": unknown), both without a full stop. `field` is the invalid field of a request or key of the
-    settings. FIELD in `what` stands for its name, which differs between clients' protocols.
+    `code` is a stable id such as "model_incomplete", or "" if no code depends on it. `what` is the problem, and
+    `fix` the fix ("": unknown), both without a full stop. `field` is the invalid field of a request or setting.
+    FIELD in `what` stands for the field's name, which differs between the protocols of clients.
     """
 
     code: str
@@ -63,11 +61,11 @@ class Fault:
 
     @property
     def problem(self) -> str:
-        """The problem, with the field's name."""
+        """The problem, in which FIELD is replaced by the field's name."""
         return self.what.replace(FIELD, self.field)
 
     def within(self, what: str) -> Fault:
-        """Return the larger problem `what` with this one as its cause."""
+        """Return a fault whose problem is `what`, caused by this fault's problem."""
         return replace(self, what=f"{what}, because {self.what}")
 
     @property
@@ -82,9 +80,9 @@ class Fault:
 
 
 class CodespecError(Exception):
-    """Base of all errors with a one-sentence message for the user. Exit status 2, or 1 for MismatchError.
+    """Base class of all errors for the user. A command exits with status 2, or with 1 for MismatchError.
 
-    Takes a `Fault`, a problem and its fix, or a whole sentence.
+    The argument is a `Fault`, a problem with its fix, or a whole sentence.
     """
 
     def __init__(self, problem: Fault | str, fix: str = "") -> None:
@@ -121,7 +119,7 @@ class TokenizerError(ModelError):
 
 
 class PairError(CodespecError):
-    """A target and a drafter that cannot work together."""
+    """A target and a drafter that do not work together."""
 
 
 class TrainingError(CodespecError):
@@ -129,17 +127,17 @@ class TrainingError(CodespecError):
 
 
 class MismatchError(CodespecError):
-    """Output that differs from plain decoding in `exact` mode. This is a bug in codespec, not a user error."""
+    """Output in `exact` mode that differs from plain decoding, which is a bug in codespec and not a user error."""
 
 
 class ServeError(CodespecError):
-    """A request that the daemon cannot take now or has lost.
+    """A request that the daemon cannot accept now or has lost.
 
-    `status` is the HTTP status and `retry_after` is in seconds (0: do not retry). `state` is the daemon's state if that
-    is the reason: starting, stopping or failed.
+    `status` is the HTTP status. `retry_after` is in seconds (0: do not retry). `state` is the daemon's state if it is
+    the reason: starting, stopping or failed.
     """
 
-    party = ""  # at fault, if it is another program; for the metrics
+    party = ""  # label in the metrics of another program that is at fault
 
     def __init__(self, problem: Fault | str, status: int = 503, retry_after: int = 0, state: str = "") -> None:
         super().__init__(problem)
@@ -151,8 +149,8 @@ class ServeError(CodespecError):
 class DaemonError(CodespecError):
     """A daemon that can't serve its client.
 
-    `again` is the number of seconds to wait before a retry, or None if a retry is useless. The fault's field is the
-    rejected field of the request, or "". `status` is the HTTP status, or 0 if there was no reply.
+    `again` is the number of seconds to wait before a retry, or None if a retry is useless. `status` is the HTTP status,
+    or 0 without a reply. The fault's `field` is the rejected field of the request, or "".
     """
 
     def __init__(self, problem: Fault | str, fix: str = "", again: float | None = None, status: int = 0) -> None:
@@ -162,11 +160,11 @@ class DaemonError(CodespecError):
 
 
 class Absent(DaemonError):
-    """Nothing listens, or the daemon went away in the middle of a reply."""
+    """Nothing listens at the address, or the daemon ended before the end of a reply."""
 
 
 class Unproven(DaemonError):
-    """A peer that has not proved that it is the user's daemon. `locked`: it requires a token first."""
+    """A peer that has not proved that it is the user's daemon. `locked`: the peer requires a token."""
 
     def __init__(self, problem: Fault | str, fix: str = "", locked: bool = False) -> None:
         super().__init__(problem, fix)
@@ -178,7 +176,7 @@ State = Literal["ok", "warning", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One result; `fix` says what to do, or is "" if nothing is needed."""
+    """The result of one check. `fix` tells the user what to do, or is "" if nothing needs to be done."""
 
     name: str
     state: State
@@ -187,23 +185,23 @@ class Finding:
 
     @property
     def line(self) -> str:
-        """The printed line."""
+        """The line that a command prints."""
         message = f"{self.message}: {self.fix}" if self.fix else self.message
         return f"{self.state:<9}{self.name:<14}{' '.join(message.split())}"
 
 
 def well(name: str, message: str) -> Finding:
-    """Return a finding without a problem."""
+    """Make a finding that reports no problem."""
     return Finding(name, "ok", message)
 
 
 def warning(name: str, message: str, fix: str) -> Finding:
-    """Return a finding for something that works with limitations."""
+    """Make a finding for something that works with limitations."""
     return Finding(name, "warning", message, fix)
 
 
 def failed(name: str, message: str, fix: str) -> Finding:
-    """Return a finding for something that does not work until it is fixed."""
+    """Make a finding for something that does not work."""
     return Finding(name, "failed", message, fix)
 
 
@@ -213,6 +211,6 @@ def from_fault(name: str, fault: Fault) -> Finding:
 
 
 def as_json(findings: Iterable[Finding]) -> dict[str, Any]:
-    """Return what `--json` prints: whether nothing failed, and every finding."""
+    """Return the output of `--json`: whether no check failed, and all findings."""
     checks = [asdict(finding) for finding in findings]
     return {"ok": all(check["state"] != "failed" for check in checks), "checks": checks}

@@ -1,7 +1,7 @@
-"""Locate the user's folders, the secret and the socket in the state folder, and read the daemon's token.
+"""Locate the user's folders, read the secret and the daemon's token, and check the daemon's socket.
 
-The secret and the socket show that a daemon belongs to the user: only this user can read the secret, and a daemon of
-this user created the socket. Owners and modes are not checked on Windows, where permissions are not mode bits.
+A daemon proves with the secret or the socket that it belongs to the user: only this user can read the secret, and only
+this user can create the socket. On Windows, where permissions are not mode bits, owners and modes are not checked.
 """
 
 from __future__ import annotations
@@ -25,46 +25,46 @@ _OTHERS_WRITE, _OTHERS = stat.S_IWGRP | stat.S_IWOTH, stat.S_IRWXG | stat.S_IRWX
 
 
 def at_home(name: str) -> str:
-    """Expand a leading ~, which shells leave unexpanded after `=` and in files.
+    """Expand a leading ~ in a path, which shells leave unexpanded after `=` and in files.
 
-    Raises ConfigError for a name that no path can have: its home folder is not known, or it has a NUL.
+    Raises ConfigError if the home folder is unknown or the path contains a NUL character.
     """
     if "\0" in name:
-        raise ConfigError(f"{name[:80]!r} is no path", "take out the character with the code 0")
+        raise ConfigError(f"{name[:80]!r} is not a valid path", "remove the NUL character")
     opened = os.path.expanduser(name)
     if opened.startswith("~"):
-        raise ConfigError(f"{name[:80]} begins with a home folder that is not known", "give the whole path")
+        raise ConfigError(f"{name[:80]} begins with an unknown home folder", "give the absolute path")
     return opened
 
 
 def named_path(name: str) -> Path:
-    """Return a path given by the user, with a leading `~` expanded. Raises ConfigError like `at_home`."""
+    """Return the path that a user typed, with a leading `~` expanded. Raises ConfigError like `at_home`."""
     return Path(at_home(name))
 
 
 def state_folder() -> Path:
-    """Return the folder for learned state, daemon logs and the secret; on Linux $XDG_STATE_HOME/codespec."""
+    """Return the folder for learned state, daemon logs and the secret. On Linux: $XDG_STATE_HOME/codespec."""
     return _named_by("XDG_STATE_HOME") or _usual("state")
 
 
 def cache_folder() -> Path:
-    """Return the folder for reproducible data and measurements; on Linux $XDG_CACHE_HOME/codespec."""
+    """Return the folder for reproducible data and measurements. On Linux: $XDG_CACHE_HOME/codespec."""
     return _named_by("XDG_CACHE_HOME") or _usual("cache")
 
 
 def data_folder() -> Path:
-    """Return the folder for pulled models; on Linux $XDG_DATA_HOME/codespec."""
+    """Return the folder for downloaded models. On Linux: $XDG_DATA_HOME/codespec."""
     return _usual("data")
 
 
 def config_folder() -> Path:
-    """Return the folder of the user's configuration file; on Linux $XDG_CONFIG_HOME/codespec."""
+    """Return the folder of the user's configuration file. On Linux: $XDG_CONFIG_HOME/codespec."""
     return _usual("config")
 
 
 def _usual(kind: str) -> Path:
-    """Return the user's folder of a kind by the system's conventions; on Linux without platformdirs, which may lack."""
-    if sys.platform == "linux":
+    """Return the user's folder of a kind by the system's conventions."""
+    if sys.platform == "linux":  # where platformdirs need not be installed
         named = os.environ.get(f"XDG_{kind.upper()}_HOME", "")
         return Path(named if os.path.isabs(named) else os.path.expanduser(_ON_LINUX[kind])) / NAME
     import platformdirs
@@ -73,13 +73,13 @@ def _usual(kind: str) -> Path:
 
 
 def _named_by(variable: str) -> Path | None:
-    """Return our folder in the one that a variable names, or None. Unlike by convention, also relative, on Windows."""
+    """Return the subfolder of the folder that a variable names, on any system and even if relative, or None."""
     named = os.environ.get(variable)
     return Path(named) / NAME if named else None
 
 
 def make_state_folder() -> Path:
-    """Create the state folder with mode 0700 if it is missing, and return it. Raises OSError."""
+    """Return the state folder, created with mode 0700 if it does not exist. Raises OSError."""
     folder = state_folder()
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -87,18 +87,18 @@ def make_state_folder() -> Path:
 
 
 def own_folder() -> Path:
-    """Create and check the state folder. Raises ConfigError if that fails or other users can write to it."""
+    """Return the state folder, created if necessary. Raises ConfigError if other users can write to the folder."""
     try:
         folder = make_state_folder()
         check_folder()
     except OSError as error:
         problem = f"The folder {state_folder()} can't be created ({error.strerror})"
-        raise ConfigError(problem, "make room for it, or set XDG_STATE_HOME") from error
+        raise ConfigError(problem, "free disk space, or set XDG_STATE_HOME to another folder") from error
     return folder
 
 
 def check_folder() -> None:
-    """Raise ConfigError if other users can change the state folder, OSError if it does not exist."""
+    """Raise ConfigError if other users can change the state folder, and OSError if the folder does not exist."""
     folder = state_folder()
     status = folder.stat()
     if not _is_ours(status):
@@ -108,17 +108,17 @@ def check_folder() -> None:
 
 
 def read_secret() -> bytes:
-    """Return the user's secret, creating it on first use. Raises ConfigError if other users could have read it."""
+    """Return the user's secret, created on first use. Raises ConfigError if other users could have read the secret."""
     file = own_folder() / "secret"
     try:
         if not os.path.lexists(file):
             _make_secret(file)
-        status = file.lstat()  # lstat: a link's mode allows everyone, so links are rejected
+        status = file.lstat()  # rejects symbolic links, whose mode allows everyone
         if not _is_ours(status) or _allows(status, _OTHERS):
             raise ConfigError(f"Other users could have read the secret in {file}", "remove it, and restart the daemon")
         secret = read_regular(file, SECRET_BYTES)
         if len(secret) != SECRET_BYTES:
-            raise Unreadable("it is incomplete")
+            raise Unreadable(f"shorter than {SECRET_BYTES} bytes")
     except OSError as error:
         why = error.strerror or error
         raise ConfigError(f"The secret in {file} can't be used ({why})", "remove it, and restart the daemon") from error
@@ -126,7 +126,7 @@ def read_secret() -> bytes:
 
 
 def _make_secret(file: Path) -> None:
-    """Create the secret atomically. Never replaces one that another process created meanwhile."""
+    """Create the secret atomically, unless another process has created the file in the meantime."""
     handle, name = tempfile.mkstemp(dir=file.parent, prefix=file.name, suffix=".part")  # mkstemp uses mode 0600
     try:
         with os.fdopen(handle, "wb") as out:
@@ -138,12 +138,12 @@ def _make_secret(file: Path) -> None:
 
 
 def socket_of(port: int) -> Path:
-    """Return the socket path of the daemon that listens on this port."""
+    """Return the path of the Unix socket of the daemon that listens on this port."""
     return state_folder() / f"daemon-{port}.sock"
 
 
 def is_own_socket(path: Path) -> bool:
-    """Return whether the path is a socket that this user created and no other user can have placed."""
+    """Return whether the path is a socket of this user in a folder that no other user can change."""
     try:
         check_folder()
         status = path.lstat()
@@ -162,15 +162,15 @@ def _allows(status: os.stat_result, bits: int) -> bool:
 
 TOKEN_VARIABLE = "CODESPEC_SERVE_TOKEN"
 MIN_TOKEN = 16  # characters
-MAX_TOKEN_BYTES = 4096  # maximum size of the token file
+MAX_TOKEN_BYTES = 4096  # size of the token file
 
 
 def read_token(file: str, environment: Mapping[str, str] | None = None, least: int = MIN_TOKEN) -> str:
-    """Return the token from its file, else from CODESPEC_SERVE_TOKEN, else "".
+    """Return the token from the file, else from CODESPEC_SERVE_TOKEN, else "".
 
-    Raises ConfigError if the file can't be read or the token is too easy to guess, that is shorter than `least`.
+    Raises ConfigError if the file can't be read, or if the token is shorter than `least` or not printable ASCII.
     """
-    # Without blanks around it, which a header can't carry: no client could send the token.
+    # Blanks around the token are removed, because no HTTP header can carry them.
     token, where = (os.environ if environment is None else environment).get(TOKEN_VARIABLE, "").strip(), TOKEN_VARIABLE
     if file:
         where = file
@@ -180,7 +180,7 @@ def read_token(file: str, environment: Mapping[str, str] | None = None, least: i
             raise ConfigError(f"The token file {file} is not UTF-8 text ({error})", "save it as UTF-8") from error
         except (OSError, ValueError) as error:
             why = str(error) if isinstance(error, Unreadable) else type(error).__name__
-            raise ConfigError(f"The token file {file} can't be read ({why})", "check it") from error
+            raise ConfigError(f"The token file {file} can't be read ({why})", "check its path and mode") from error
     if (token or file) and (len(token) < least or not token.isascii() or not token.isprintable()):
         raise ConfigError(f"The token in {where} is too easy to guess", f"use {least} or more ASCII characters")
     return token

@@ -1,1 +1,1 @@
-"""What must never leave the machine: files that git or the user excludes, and text that holds secrets."""
+"""Rules for content that is not completed or sent: ignored files, secret files and secret lines of a text."""

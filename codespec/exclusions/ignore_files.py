@@ -1,9 +1,9 @@
-"""Decide which files a repository's ignore files exclude: what git ignores, and .codespecignore files.
+"""Decide which files are excluded by git's rules or by .codespecignore files.
 
-Git itself is asked where it is installed and accepts the repository (`git_ignore`). Elsewhere, and for
-.codespecignore, pathspec matches the patterns. The language server and the drafter's training data use the same rules.
-Files of patterns are read within size limits and cached until they change. A hostile pattern can't take long: one whose
-literal parts are not in the path is not tried, and one that could be tried in too many ways counts as matching.
+If git is installed and accepts the repository, git decides (`git_ignore`). Otherwise, and for .codespecignore, pathspec
+matches the patterns. The language server and the selection of training data use the same rules. Ignore files are read
+within size limits and cached until they change. A hostile pattern can't take long: if its literal parts are not in the
+path, it is skipped, and if its stars could match in too many ways, it counts as matching.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from codespec.exclusions.git_ignore import SECONDS, GitIgnore, state_of, unfollo
 from codespec.files import NotUtf8, Unreadable, decode_text, read_regular, without_mark
 
 GITIGNORE, CODESPECIGNORE = ".gitignore", ".codespecignore"
-MAX_IGNORE_BYTES = 256 << 10  # total size of the ignore files that apply to one file
-MAX_FOLDERS = 100  # parent folders of one file
-MAX_KEPT_BYTES = 4 * MAX_IGNORE_BYTES  # total size of the cached ignore files
-MAX_WAYS = 1_000_000  # to match the stars of a file's patterns with one path
-MAX_CLASSES = 2000  # patterns with a [class] or a backslash in one file
+MAX_IGNORE_BYTES = 256 << 10  # in all ignore files that apply to one file
+MAX_FOLDERS = 100  # depth of a file below the repository's folder
+MAX_KEPT_BYTES = 4 * MAX_IGNORE_BYTES  # in all cached ignore files
+MAX_WAYS = 1_000_000  # in which the stars of one file's patterns could match a path
+MAX_CLASSES = 2000  # patterns of one file that have a [class] or a backslash
 _LITERAL = re.compile(r"[^*?/!]+")
 _STARS = re.compile(r"\*+")
 _CLASS = re.compile(r"\[:(\w+):\]")
 _MANY_STARS = re.compile(r"(?<![^/!])\*{3,}(?![^/])")
 _ESCAPED = re.compile(r"\[([!^]?)([^\]\\]*\\.(?:[^\]\\]|\\.)*)\]")
-# The ranges of ASCII's classes, which pathspec doesn't know. None begins with a `!` or contains a `]`.
+# The POSIX classes, which pathspec doesn't support, as ranges that neither begin with `!` nor contain `]`.
 _CLASSES = {
     "alnum": "0-9A-Za-z",
     "alpha": "A-Za-z",
@@ -55,7 +55,7 @@ _EXCLUDES_FILE = re.compile(r"^\s*excludesfile\s*=\s*\"?([^\"\n]+?)\"?\s*$", re.
 
 
 class Pattern:
-    """One pattern, relative to the folder of its file."""
+    """One line of an ignore file. Paths are relative to the folder of that file."""
 
     def __init__(self, line: str) -> None:
         body = line.rstrip(" ")
@@ -72,7 +72,7 @@ class Pattern:
         return _compile(self._line)
 
     def ways(self, path: str) -> int:
-        """Return an upper bound for the ways in which the stars may match a path; 0 if the pattern can't match."""
+        """Return an upper bound for the number of ways in which the stars can match a path (0: no match)."""
         at = 0
         for literal in self._literals:
             at = path.find(literal, at) + len(literal)
@@ -81,7 +81,7 @@ class Pattern:
         return math.comb(len(path) + self._stars, self._stars)
 
     def match(self, path: str, is_folder: bool) -> bool:
-        """Return whether the pattern matches a `/`-separated path itself, not only a folder above it."""
+        """Return whether the pattern matches a `/`-separated path itself, not only a parent folder."""
         if self._regex is None or (self._folders_only and not is_folder):
             return False
         text = path + "/" if self._folders_only else path
@@ -92,9 +92,9 @@ class Pattern:
 
 
 def _compile(line: str) -> re.Pattern[str] | None:
-    """Return the regular expression of a pattern, or None for comments and patterns that can't match anything."""
+    """Return the regular expression of a pattern, or None for a comment and for a pattern that matches nothing."""
     ours = contextlib.suppress(GitIgnorePatternError, re.error, RecursionError, OverflowError)
-    with ours, warnings.catch_warnings(action="ignore"):  # about brackets in a class
+    with ours, warnings.catch_warnings(action="ignore"):  # re warns about brackets in a class
         text = _CLASS.sub(lambda name: _CLASSES.get(name[1], name[0]), line)
         text = _ESCAPED.sub(_unescaped, _MANY_STARS.sub("**", text.replace("\\/", "/")))
         compiled = GitIgnoreSpecPattern(text)
@@ -103,7 +103,7 @@ def _compile(line: str) -> re.Pattern[str] | None:
 
 
 def _unescaped(found: re.Match[str]) -> str:
-    """Return a [class] without backslashes, which pathspec takes literally; a bracket goes to the front."""
+    """Return a [class] without backslashes, which pathspec does not interpret. An escaped `]` goes to the front."""
     start, body = found.groups()
     front = "]" if "\\]" in body else ""
     rest = re.sub(r"\\(.)", lambda each: each[1].strip("]"), body)
@@ -116,7 +116,7 @@ class Patterns:
     def __init__(self, lines: Iterable[str]) -> None:
         self._patterns = [Pattern(line) for line in lines if line.strip(" /") and not line.startswith("#")]
         if sum(pattern.has_classes for pattern in self._patterns) > MAX_CLASSES:
-            raise Unreadable(f"it has more than {MAX_CLASSES} patterns with a [class] or a backslash")
+            raise Unreadable(f"more than {MAX_CLASSES} patterns with a [class] or a backslash")
 
     def __len__(self) -> int:
         return len(self._patterns)
@@ -134,7 +134,7 @@ class Patterns:
 
 @dataclass(frozen=True, slots=True)
 class IgnoreFile:
-    """A parsed ignore file whose patterns are relative to `folder`. `seen` differs after every change on disk."""
+    """A parsed ignore file. Its patterns are relative to `folder`, and `seen` is its `state_of` when it was read."""
 
     path: Path
     folder: Path
@@ -144,7 +144,7 @@ class IgnoreFile:
 
 
 class IgnoreFiles:
-    """Find the ignore file that excludes a file. Caches parsed ignore files until they change."""
+    """Finds the ignore file that excludes a file. Parsed ignore files are cached until they change."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -152,14 +152,14 @@ class IgnoreFiles:
         self._git = GitIgnore()
 
     def close(self) -> None:
-        """End the git processes."""
         self._git.close()
 
     def reason(self, file: Path, roots: Collection[Path]) -> str:
-        """Return why a file is excluded, as one sentence, or "" if it is not. Blocks.
+        """Return the reason why a file is excluded, as one sentence, or "" if the file is not excluded. Blocks.
 
-        `roots` are the open workspace folders. Ignore files apply up to the repository's folder, else the workspace
-        folder, else the file's own folder. Each path that leads to the file through links must be allowed.
+        The ignore files in the file's folder and its parents apply, up to the repository's folder, else the workspace
+        folder in `roots`, else only in the file's folder. If a path contains links, the file is excluded when any path
+        to it is.
         """
         around = {*roots, *map(_resolved, roots)}
         for place in _places(file):
@@ -169,7 +169,7 @@ class IgnoreFiles:
         return ""
 
     def reason_below(self, top: Path, file: Path) -> str:
-        """Like `reason`, but with the ignore files in `top` and its subfolders, and no link between them."""
+        """Like `reason`, with the ignore files from `top` down to the file, between which no link may lie."""
         folders = [parent for parent in file.parents if parent.is_relative_to(top)]
         if len(folders) > MAX_FOLDERS:
             return f"{file.name} lies in more than {MAX_FOLDERS} folders, so it is not completed."
@@ -187,10 +187,9 @@ class IgnoreFiles:
         return f"{file.name} is excluded by {shown}." if name else ""
 
     def _named_by(self, places: Sequence[tuple[Path, Path]], file: Path, folders: Sequence[Path]) -> str:
-        """Return the path of the ignore file that excludes a file or a parent folder, or "".
+        """Return the path of the ignore file that excludes the file or one of its folders, or "". Raises Unreadable.
 
-        Checks the outermost folder first, because files in an excluded folder can't be included again. Raises
-        Unreadable.
+        The outermost folder is checked first, because files in an excluded folder can't be included again.
         """
         files = list[IgnoreFile]()
         for path, folder in places:
@@ -206,7 +205,7 @@ class IgnoreFiles:
         return ""
 
     def _find(self, path: Path, folder: Path, most: int) -> list[IgnoreFile]:
-        """Return the ignore file at a path as a list of at most one. Raises Unreadable."""
+        """Return the ignore file at a path in a list, which is empty if the file does not exist. Raises Unreadable."""
         seen = state_of(path)
         if seen is None:
             return []
@@ -220,40 +219,40 @@ class IgnoreFiles:
                         self._read.clear()
                     self._read[path] = known
             if known.size > most:
-                raise Unreadable(f"with those in the folders below it is longer than {MAX_IGNORE_BYTES >> 10} KiB")
+                raise Unreadable(f"with the other ignore files, longer than {MAX_IGNORE_BYTES >> 10} KiB")
         except OSError as error:
             raise unfollowable(path, error) from error
         return [known]
 
 
 def _lines(data: bytes) -> list[str]:
-    """Split an ignore file into patterns. Raises Unreadable if it is in another encoding than UTF-8."""
+    """Split an ignore file into lines. Raises Unreadable if the byte-order mark is that of another encoding."""
     try:
         text = without_mark(data).decode("utf-8", "surrogateescape")  # like the names of files
-    except NotUtf8 as error:  # PowerShell writes UTF-16, in which no pattern would match
+    except NotUtf8 as error:  # for example UTF-16 by PowerShell, in which no pattern would match
         raise Unreadable(str(error)) from error
     return [line.removesuffix("\r") for line in text.split("\n")]
 
 
 def _places(file: Path) -> list[Path]:
-    """Return the paths that lead to a file: as spelled, up to the first link, and behind the links."""
+    """Return a path up to its first link, the path with its folder resolved, and the path fully resolved."""
     link = next((each for each in reversed(file.parents) if os.path.islink(each)), file)
     folder = _resolved(file.parent)
     return list(dict.fromkeys([link, folder / file.name, _resolved(file)]))
 
 
 def _resolved(path: Path) -> Path:
-    with contextlib.suppress(OSError, ValueError):  # an invalid name
+    with contextlib.suppress(OSError, ValueError):  # for an invalid name
         return Path(os.path.realpath(path))
     return path
 
 
 def _outer_files(top: Path) -> Iterator[Path]:
-    """Yield the files of patterns outside the tree, for a repository that git itself is not asked about."""
+    """Yield the ignore files outside the working tree that git would use."""
     folder = top / ".git"
     if not os.path.lexists(folder):
         return
-    with contextlib.suppress(OSError, ValueError):  # not a worktree
+    with contextlib.suppress(OSError, ValueError):  # not a linked worktree
         folder = top / decode_text(read_regular(folder, 4096)).removeprefix("gitdir:").strip()
         folder = folder / decode_text(read_regular(folder / "commondir", 4096)).strip()
     yield folder / "info" / "exclude"
@@ -266,7 +265,7 @@ def _outer_files(top: Path) -> Iterator[Path]:
 
 
 def repository_of(file: Path, roots: Collection[Path]) -> Path | None:
-    """Return the folder of the file's repository, else of its workspace, else None. Reads the file system."""
+    """Return the file's repository, else the outermost workspace folder in `roots`, else None. Reads the disk."""
     repository = next((parent for parent in file.parents if os.path.exists(parent / ".git")), None)
     if repository is not None:
         return repository

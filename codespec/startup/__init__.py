@@ -1,1 +1,1 @@
-"""A daemon's start: load the models, measure the machine once, and keep the results for later starts."""
+"""Load the models and prepare an engine. Measurements of the machine are saved for later starts."""

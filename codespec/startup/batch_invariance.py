@@ -1,8 +1,4 @@
-"""Check that a model's forwards are batch-invariant.
-
-A text's logits, keys and values, computed in random chunks and batched with other texts, must equal those of the same
-text computed alone.
-"""
+"""Check that a model is batch-invariant: how rows are batched must not change logits, keys or values."""
 
 from __future__ import annotations
 
@@ -18,15 +14,15 @@ from codespec.backends.torch.lean import LeanNetwork
 from codespec.backends.torch.linear import NativeLinear, TiledLinear
 from codespec.backends.torch.model import TorchModel
 
-LENGTH, MIN_LENGTH = 640, 64  # tokens per text: more than a block of keys, and the minimum
-CHUNK = 256  # default prefill chunk in rows
-OPERATIONS = 4e10  # multiply-adds per check: about half a second
+LENGTH, MIN_LENGTH = 640, 64  # tokens of the text (more than a block of keys), and the minimum for a slow model
+CHUNK = 256  # rows of a prefill chunk
+OPERATIONS = 4e10  # multiply-adds per check, which take about half a second
 
 
 def check_exact(model: LanguageModel, notes: MutableSequence[str], chunk: int = CHUNK) -> str:
-    """Check an exact model, and return what `find_variance` does. One that varies becomes fast, and `notes` says so.
+    """Check a model in exact mode, and return the result of `find_variance`. Slots 0 to 2 must be free.
 
-    Slots 0 to 2 must be free.
+    A model that is not batch-invariant is switched to fast mode, with a note for the user.
     """
     assert isinstance(model, TorchModel)
     model.threads = None
@@ -41,11 +37,10 @@ def check_exact(model: LanguageModel, notes: MutableSequence[str], chunk: int = 
 
 
 def find_variance(model: TorchModel, chunk: int = CHUNK) -> str:
-    """Return "" if the model is batch-invariant, else a sentence that says which outputs differ.
+    """Return "" if the model is batch-invariant, else a clause that names the differing outputs.
 
-    A text's logits, keys and values in random chunks, batched with other texts, are compared with those of the text
-    computed alone in chunks of `chunk` rows. Uses slots 0 to 2, which must be free, and only some layers of a large
-    model.
+    A text is computed alone in chunks of `chunk` rows, and again in random chunks batched with other texts. The logits,
+    keys and values must be equal. Only some layers of a large model are checked. Slots 0 to 2 must be free.
     """
     assert model.cache is not None and model.cache.slots >= 2
     length, layers = _affordable(model)
@@ -72,14 +67,14 @@ def find_variance(model: TorchModel, chunk: int = CHUNK) -> str:
 
 
 def tried_length(model: TorchModel) -> int:
-    """Return the length in tokens of the text that `find_variance` uses."""
+    """Return the number of tokens in the text with which `find_variance` checks the model."""
     return _affordable(model)[0]
 
 
 def _affordable(model: TorchModel) -> tuple[int, int]:
-    """Return the number of tokens and layers to check within OPERATIONS; 0 layers means all.
+    """Return the number of tokens and of layers (0: all) that can be checked within OPERATIONS.
 
-    A large model's text runs through the first layers if those can run alone. Otherwise the text is shortened.
+    If the first layers of a large model can run alone, only these are checked. Otherwise, the text is shortened.
     """
     assert model.cache is not None
     length = min(LENGTH, model.spec.max_length, model.cache.capacity)
@@ -87,7 +82,7 @@ def _affordable(model: TorchModel) -> tuple[int, int]:
         return length, 0
     layers = [layer for layer in model.network.modules() if isinstance(layer, TiledLinear | NativeLinear)]
     matrices = [layer for layer in layers if layer.out_features != model.spec.vocab_size]
-    weights = sum(layer.out_features * layer.in_features for layer in matrices)  # without the head, which sees few rows
+    weights = sum(layer.out_features * layer.in_features for layer in matrices)  # without the head
     if isinstance(model.network, LeanNetwork):
         blocks = len(model.network.blocks)
         return length, max(1, min(blocks, int(OPERATIONS * blocks / (4 * LENGTH * max(1, weights)))))
@@ -96,7 +91,7 @@ def _affordable(model: TorchModel) -> tuple[int, int]:
 
 @contextmanager
 def _shortened(model: TorchModel, layers: int) -> Iterator[None]:
-    """Keep only the first `layers` layers (0: all) inside the context, and drop the head, which is tested apart."""
+    """Remove all but the first `layers` layers (0: keep all) within the context, and with them the output head."""
     network, shapes = model.network, model.shapes
     if not isinstance(network, LeanNetwork) or not 0 < layers < len(network.blocks):
         yield
@@ -111,7 +106,7 @@ def _shortened(model: TorchModel, layers: int) -> Iterator[None]:
 
 
 def _read(model: TorchModel, slot: int, ids: Sequence[int], start: int, rows: int, keep: int) -> Tensor:
-    """Compute one chunk and return the logits of those rows in it that are among the text's last `keep` rows."""
+    """Compute the chunk at `start` and return its logits, limited to the text's last `keep` rows."""
     end = min(start + rows, len(ids))
     wanted = max(0, end - max(start, len(ids) - keep))
     return model.forward([Rows(slot, start, ids[start:end], keep=wanted)])[:wanted]
@@ -120,9 +115,9 @@ def _read(model: TorchModel, slot: int, ids: Sequence[int], start: int, rows: in
 def _read_in_pieces(
     model: TorchModel, ids: Sequence[int], other: Sequence[int], keep: int, chunk: int, random: Random
 ) -> Tensor:
-    """Return the logits of the last `keep` rows, computed in random chunks batched with other texts.
+    """Return the logits of the text's last `keep` rows, computed in random chunks batched with other texts.
 
-    Most chunks are the size of a verification, a few are larger.
+    Most chunks have the size of a verification, and a few are larger.
     """
     assert model.cache is not None
     found, start, length = [], 0, len(ids)

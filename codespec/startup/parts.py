@@ -1,4 +1,4 @@
-"""Make an engine's parts from its settings: load models, size caches, check `exact`, choose proposers and policy."""
+"""Build an engine's parts: load models, size the caches, check exact mode, and choose the proposers and the policy."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ if TYPE_CHECKING:
     from codespec.backends.heads.checkpoint import LoadedHead
     from codespec.proposers.head import HeadProposer
 
-DEFAULT_CONTEXT = USUAL_CONTEXT  # of a drafter, and of a target if memory is not measured
+DEFAULT_CONTEXT = USUAL_CONTEXT  # tokens; for a drafter, and for a target if the memory is unknown
 MAX_SLOTS = 1024
-MIN_LENGTH = 64  # positions of a target's slot, which the check of batch invariance needs
-# Drafter context tokens per token of the target's prompt budget. The drafter's tokens are shorter, and text outside the
-# target's prompt helps it little.
+MIN_LENGTH = 64  # positions in a slot of the target, for the check of batch invariance
+# Tokens of the drafter's context per token of the target's prompt budget. The drafter's tokens are shorter, and text
+# outside the target's prompt does little for its drafts.
 WINDOW = 2
 
-# Phases whose results are kept: a first start names them with their time.
+# Names of phases that are shown while the daemon starts.
 MEASURING = "measuring threads, reading speed and rounds (about 4 s, at the first start only)"
 CHECKING = "checking that no row depends on the others"
 
 
 class Parts(TypedDict):
-    """The arguments of an engine."""
+    """The arguments of `Engine`."""
 
     target: LanguageModel
     proposers: list[Proposer]
@@ -72,16 +72,16 @@ class Parts(TypedDict):
 
 
 def load_parts(config: EngineConfig, tell: Callable[[str], None], pair: PairFiles | None = None) -> Parts:
-    """Load the configured models and prepare them. `tell` is called with the name of each phase.
+    """Load the configured models and prepare an engine's parts. `tell` is called with the name of each phase.
 
-    `pair`: the models' files, if they are open already.
+    `pair` has the files of both models if they are already open.
     """
     pair = pair or open_pair(config)
     exact = config.mode == "exact"
     target = load_files(pair.target, device=config.device, dtype=config.dtype, exact=exact)
     target.use_threads(max(1, config.threads))
     drafter = None
-    if pair.drafter is not None:  # its tokens are verified by the target, so it need not be batch-invariant
+    if pair.drafter is not None:  # a drafter need not be batch-invariant, because the target verifies all drafts
         where = config.device if config.drafter_device == "same" else config.drafter_device
         drafter = load_files(pair.drafter, device=where, dtype=config.drafter_dtype, exact=False)
     head = load_target_head(target, config)
@@ -98,9 +98,9 @@ def prepare(
     tell: Callable[[str], None],
     head: LoadedHead | None,
 ) -> Parts:
-    """Allocate cache slots, capture CUDA graphs on a GPU, and measure what is not kept from an earlier start.
+    """Allocate cache slots, capture CUDA graphs on a GPU, and make the measurements that no earlier start saved.
 
-    A head's target must already be tapped.
+    If there is a head, the target must already record its hidden states.
     """
     context, reads = target_context(target, config), _context(drafter, config) if drafter else 0
     lengths = {target: max(MIN_LENGTH, context)} | ({drafter: reads + 1} if drafter else {})
@@ -139,7 +139,7 @@ def prepare(
 def _tune_host(
     needs: Sequence[Need], config: EngineConfig, chunk: int, tell: Callable[[str], None], notes: list[str]
 ) -> None:
-    """Set each model's threads, measured now or kept, check that `exact` holds, and name the phase."""
+    """Set the number of CPU threads of each model, and check that exact mode holds."""
     tell(MEASURING)
     on_host = [need.model for need in needs if str(need.model.device) == "cpu"]
     if on_host:
@@ -148,7 +148,7 @@ def _tune_host(
             model.use_threads(threads)
     for need in needs:
         if need.model.checked:
-            from codespec.startup.batch_invariance import check_exact  # with torch, as the models that need it
+            from codespec.startup.batch_invariance import check_exact  # loads torch, which only such models need
 
             tell(CHECKING)
             check_exact(need.model, notes, chunk)
@@ -156,7 +156,7 @@ def _tune_host(
 
 
 def target_context(target: LanguageModel, config: EngineConfig) -> int:
-    """Return the tokens for prompt and completion: as configured, or the model's maximum within memory limits."""
+    """Return the context in tokens (prompt and completion): the setting, or the largest that fits the memory."""
     each, usual = slot_bytes({target: CAPACITY_UNIT}) // CAPACITY_UNIT, _context(target, config)
     batch = largest_batch(config, slot_bytes({target: usual}))
     room = context_room(config.cache_mb, target_memory(target))
@@ -164,7 +164,7 @@ def target_context(target: LanguageModel, config: EngineConfig) -> int:
 
 
 def target_memory(target: LanguageModel) -> int:
-    """Return the memory available to a target in bytes: the machine's, or the GPU's minus the weights."""
+    """Return the bytes of memory for a target: the machine's memory, or the GPU's minus the weights."""
     if str(target.device) == "cpu":
         return machine_memory() or 0
     import torch
@@ -181,15 +181,14 @@ def _context(model: LanguageModel, config: EngineConfig) -> int:
 
 
 def slot_bytes(lengths: Mapping[LanguageModel, int]) -> int:
-    """Return the cache bytes of one slot in each of these models, given the slot lengths in tokens."""
+    """Return the bytes that one slot takes in the caches of all these models. `lengths` are in tokens."""
     return sum(model.slot_bytes(length) for model, length in lengths.items())
 
 
 def choose_slots(config: EngineConfig, lengths: Mapping[LanguageModel, int], batch: int) -> int:
-    """Return the number of cache slots for prompts of these lengths.
+    """Return the number of cache slots for prompts of these lengths: at least `batch`, and more if memory allows.
 
-    There is one per concurrent request, and more for idle documents as far as memory allows. Raises ConfigError if the
-    concurrent requests do not fit.
+    The additional slots keep the prompts of idle documents. Raises ConfigError if `batch` slots exceed `cache_mb`.
     """
     each = slot_bytes(lengths)
     if not config.cache_mb:
@@ -199,23 +198,23 @@ def choose_slots(config: EngineConfig, lengths: Mapping[LanguageModel, int], bat
         needed = -(-batch * each // 2**20)
         raise ConfigError(
             f"cache_mb = {config.cache_mb} is too small, since {batch} requests at once take {needed} MB",
-            "raise it, or lower max_batch or context",
+            "raise cache_mb, or lower max_batch or context",
         )
     return min(fitting, MAX_SLOTS)
 
 
 def load_target_head(target: LanguageModel, config: EngineConfig) -> LoadedHead | None:
-    """Load the configured head if the proposers include it, and tap the target for it.
+    """Load the configured head and make the target record its hidden states, or return None if no head is used.
 
-    Raises ConfigError if it is required but not set; ModelError if it is invalid or belongs to another target, or if
-    the target's layers can't be read.
+    Raises ConfigError if the proposers need a head but none is set. Raises ModelError if the head is invalid or belongs
+    to another target, or if the target's layers can't be read.
     """
     if not config.asks_head:
         if config.proposers == "head":
-            raise ConfigError('proposers = "head" needs a head', "set head to the folder of one")
+            raise ConfigError('proposers = "head" needs a head', "set head to the folder of a head")
         return None
     if target.spec.dtype == NATIVE:
-        fix = "set dtype bfloat16, or leave out head"
+        fix = "set dtype to bfloat16, or remove the setting head"
         raise ModelError(f"A head can't read the layers of a model with dtype {NATIVE}", fix)
     from codespec.backends.heads.checkpoint import load_head  # with torch
     from codespec.backends.torch.model import TorchModel

@@ -1,7 +1,7 @@
-"""Measure the products of one decode step of a 1.5 B model in four bits: `python -m codespec.startup.step_speed`.
+"""Measure the matrix products of one decode step of a 1.5 B model in four bits, in milliseconds, without torch.
 
-Prints the milliseconds. The weights are the same numbers in several copies, so that they come from memory as in a real
-model. Loads no torch.
+Run with `python -m codespec.startup.step_speed`. The weights are several copies of the same matrices, which exceed the
+CPU's caches as those of a real model do.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from codespec.store.choice import SLOWEST
 from codespec.store.machine import processor
 
 LAYERS, COPIES = 28, 8
-LAYER = ((2048, 1536), (1536, 1536), (17920, 1536), (1536, 8960))  # (out, in) of attention's two and the MLP's two
-# The head has 151,936 rows of 1536. It is measured as 9 products of the MLP's shape (8.5, rounded), because packing it
-# would take longer than everything else.
+LAYER = ((2048, 1536), (1536, 1536), (17920, 1536), (1536, 8960))  # (outputs, inputs)
+# The output head has 151,936 rows of 1536. Packing such a matrix would take longer than everything else, so the head is
+# replaced by HEAD products with the MLP's large matrix, which has about a ninth of the rows.
 LARGE, HEAD = 2, 9
-Q4_K = 12  # the format of most weights of such a file
+Q4_K = 12  # GGML's type of most weights in a four-bit file
 SECONDS, MAX_STEPS, WARM_UP = 0.8, 20, 1
 
 
 def main() -> int:
-    """Measure and print the result, infinity without kernels. Return 1 if it is slow because the machine is busy."""
+    """Print the milliseconds, or infinity without kernels. Return 1 if a busy machine made the step slow."""
     try:
         milliseconds = measure()
-    except NativeError as error:  # no kernels also count as a result
+    except NativeError as error:  # without kernels, the result is final too
         print(error, file=sys.stderr)
         milliseconds = inf
     if milliseconds > SLOWEST and _is_busy():
-        print("the machine is busy: it is measured again later", file=sys.stderr)
+        print("the machine is busy: its speed is measured again later", file=sys.stderr)
         return 1
     print(milliseconds)
     return 0
@@ -44,7 +44,7 @@ def main() -> int:
 def measure() -> float:
     """Return the milliseconds of the fastest step, with one thread or one thread per core.
 
-    Slower steps were disturbed by other programs. Raise NativeError if the library is missing.
+    Raises NativeError if the library is missing.
     """
     return 1e3 * min(_fastest(threads) for threads in sorted({1, processor().cores}))
 
@@ -69,12 +69,12 @@ def _fastest(threads: int) -> float:
 
 
 def _weights(pool: Pool, outputs: int, inputs: int) -> Matrix:
-    """Return a matrix whose bytes are all one: their values do not matter for the time."""
+    """Return a matrix whose bytes are all one, because the values do not affect the time."""
     return Matrix(pool, Q4_K, outputs, inputs, np.ones((outputs, block_bytes(Q4_K, inputs)), dtype=np.uint8))
 
 
 def _is_busy() -> bool:
-    """Return whether the load average exceeds the cores by more than one; False if it is not available."""
+    """Return whether the load average is known and exceeds the number of cores by more than one."""
     return hasattr(os, "getloadavg") and os.getloadavg()[0] > processor().cores + 1
 
 

@@ -1,10 +1,9 @@
-"""Time the steps of a model on this machine, within a budget of seconds, make the cost table, and name what keeps it.
+"""Time the forwards of models on this machine, and build and save the cost table. The slots must be free.
 
-Points are visited in turn repeatedly, and each keeps its median, so that a busy moment does not affect one point only.
-Minimum times would reflect the machine's best moments, when additional rows cost less relative to the first than they
-usually do. The slots must be free.
+All shapes are timed in turn several times, so that a busy moment does not affect one shape only. The median counts,
+because the minimum would reflect a machine's best moments, when additional rows are unusually cheap.
 
-A result is kept under a fingerprint of everything that it depends on, so that it is used only where it is valid.
+The name of a saved file is a fingerprint of everything that the measurement depends on.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, int, int]  # rows, batch, context
 
-SHORT, LONG = 64, 1024  # tokens of context
-GRIDS = (  # rows at the short context, rows at the long one; finest first
+SHORT, LONG = 64, 1024  # contexts in tokens
+GRIDS = (  # (numbers of rows at the short context, at the long one), finest first
     ((1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 17, 24, 32, 33, 48, 64), (1, 4, 8, 16, 32)),
     ((1, 2, 4, 8, 16, 32), (1, 8, 16)),
     ((1, 4, 16), (1,)),
@@ -40,37 +39,37 @@ GRIDS = (  # rows at the short context, rows at the long one; finest first
 MAX_SWEEPS = 12
 NO_HEADS: Mapping[str, HeadRunner] = {}
 BUDGET = 1.5  # seconds for all models together
-VERSION = 9  # of the measurement; others are not loaded
+VERSION = 9  # of the measurement; results of other versions are ignored
 TRIES = 5
-COLDER = 1.4e-4  # seconds by which a forward slows down after draft lookup and encoding
+COLDER = 1.4e-4  # seconds that a forward loses after lookup and encoding of a draft, which cool the caches
 HANDLING = 6e-5  # seconds per draft for lookup, pricing and acceptance, without encoding
 TEXT, DRAFT = b"    return self.value\n    def first(self, ", b"values):\n        for value in values:\n"
-HEAD_ROWS, HEAD_BATCHES = (1, 2, 4, 16, 64), (2, 4, 8, 16)  # positions that a head reads; texts in its batch
-HEAD_TURNS, HEAD_SECONDS = 5, 0.5  # turns, and seconds after two turns in which no further one starts
+HEAD_ROWS, HEAD_BATCHES = (1, 2, 4, 16, 64), (2, 4, 8, 16)  # numbers of positions that a head reads, and of texts
+HEAD_TURNS, HEAD_SECONDS = 5, 0.5  # after two turns, no turn starts later than HEAD_SECONDS
 
 
 def measure(models: Sequence[LanguageModel], budget: float) -> list[dict[Shape, float]]:
-    """Return, for each model, the seconds of a forward by shape (rows, batch, context). Leaves the slots empty.
+    """Return the seconds of a forward by shape (rows, batch, context) for each model. Empties all slots.
 
-    All models take part in each turn, so that a busy minute does not make one look cheap relative to another.
+    Every sweep times all models, so that a busy minute does not make one model look cheap relative to another.
     """
     shapes = [_grid(model, budget / len(models)) for model in models]
     taken: list[dict[Shape, list[float]]] = [{shape: [] for shape in grid} for grid in shapes]
     began, sweeps = time.perf_counter(), 0
     while not sweeps or (sweeps < MAX_SWEEPS and (time.perf_counter() - began) * (1 + 0.5 / sweeps) < budget):
         for model, grid, found in zip(models, shapes, taken, strict=True):
-            time_forward(model, grid[0])  # warm up: the larger step before left other data in the caches
+            time_forward(model, grid[0])  # warm-up, because the step before left other data in the caches
             for shape in grid:
                 found[shape].append(time_forward(model, shape))
         sweeps += 1
     for model in models:
         empty_slots(model)
-    # median_low drops a slow first visit, in which kernels are compiled.
+    # median_low ignores a slow first sweep, in which kernels are compiled.
     return [{shape: median_low(times) for shape, times in found.items()} for found in taken]
 
 
 def _grid(model: LanguageModel, budget: float) -> list[Shape]:
-    """Return the finest grid of shapes that the budget allows to visit three times."""
+    """Return the finest grid of shapes that can be timed three times within the budget."""
     assert model.cache is not None
     long = min(LONG, model.cache.capacity - 64)
     batches = [batch for batch in (2, 4, 8, 16, 32) if batch <= model.cache.slots]
@@ -87,6 +86,7 @@ def empty_slots(model: LanguageModel) -> None:
 
 
 def shapes_of(short: Sequence[int], at_long: Sequence[int], batches: Sequence[int], long: int) -> list[Shape]:
+    """List shapes of one text with these numbers of rows at the short and the long context, and of batches."""
     found = [(rows, 1, SHORT) for rows in short]
     if long > SHORT:
         found += [(rows, 1, long) for rows in at_long]
@@ -94,7 +94,7 @@ def shapes_of(short: Sequence[int], at_long: Sequence[int], batches: Sequence[in
 
 
 def time_forward(model: LanguageModel, shape: Shape) -> float:
-    """Return the seconds of one forward of this shape, in slots 0 to batch - 1, from ids to logits."""
+    """Return the seconds of one forward of this shape, from ids to logits, in slots 0 to batch - 1."""
     rows, batch, context = shape
     return time_rows(model, [rows // batch] * batch, context)
 
@@ -102,7 +102,7 @@ def time_forward(model: LanguageModel, shape: Shape) -> float:
 def time_rows(model: LanguageModel, counts: Sequence[int], context: int, keep: int | None = None) -> float:
     """Return the seconds of a forward in which slot i computes `counts[i]` rows after `context` positions.
 
-    The last `keep` rows of each slot get logits, or all.
+    Logits are computed for the last `keep` rows of each slot (None: for all rows).
     """
     parts = [Rows(slot, context, [slot + 1] * rows, keep or rows) for slot, rows in enumerate(counts)]
     for part in parts:
@@ -112,7 +112,7 @@ def time_rows(model: LanguageModel, counts: Sequence[int], context: int, keep: i
 
 
 def turns(seconds: float, most: int, least: int = 1) -> Iterator[int]:
-    """Yield the numbers of up to `most` turns, and after `least` of them stop when `seconds` have passed."""
+    """Yield 0, 1, … up to `most` numbers. After `least` numbers, stop once `seconds` have passed."""
     began = time.perf_counter()
     for turn in range(most):
         if turn >= least and time.perf_counter() - began >= seconds:
@@ -121,7 +121,7 @@ def turns(seconds: float, most: int, least: int = 1) -> Iterator[int]:
 
 
 def timed(action: Callable[[], object], wait: Callable[[], object] = lambda: None) -> float:
-    """Return the seconds of an action and of `wait`, which waits for its work on a device."""
+    """Return the seconds of an action, including its work on a device, for which `wait` waits."""
     wait()
     began = time.perf_counter()
     action()
@@ -130,10 +130,9 @@ def timed(action: Callable[[], object], wait: Callable[[], object] = lambda: Non
 
 
 def kept_file(kind: str, version: int, *facts: object) -> Path:
-    """Return the file in the user's cache folder that keeps a measurement of this kind.
+    """Return the path in the user's cache folder of a saved measurement.
 
-    Its name is a fingerprint of codespec, the machine, the measurement's version and `facts`, which are plain
-    values or objects that differ in `repr`.
+    The file's name is a fingerprint of codespec, the machine, the measurement's version and the `repr` of `facts`.
     """
     machine = (__version__, platform.node(), processor().label)
     return cache_folder() / kind / f"{digest((version, *machine, *facts))}.json"
@@ -145,16 +144,16 @@ def price(
     notes: MutableSequence[str],
     heads: Mapping[str, HeadRunner] = NO_HEADS,
 ) -> CostTable:
-    """Return the kept table, or measure one and keep it. The models' slots must be free."""
+    """Return the saved cost table, or measure and save one. The models' slots must be free."""
     return kept_table(target, drafters, heads).get(partial(measure_table, target, drafters, BUDGET, heads), notes)
 
 
 def kept_table(
     target: LanguageModel, drafters: Mapping[str, LanguageModel], heads: Mapping[str, HeadRunner] = NO_HEADS
 ) -> Kept[CostTable]:
-    """Return the file for the table of a target with these drafters and heads.
+    """Return the file with the cost table of a target with these drafters and heads.
 
-    Forwards also depend on the rows of a call, the slots and their size, and the captured graphs.
+    The fingerprint includes the rows of a call, the captured graphs, and the number and size of the slots.
     """
     facts: list[object] = [head.config for head in heads.values()]
     for model in (target, *drafters.values()):
@@ -169,7 +168,7 @@ def measure_table(
     budget: float,
     heads: Mapping[str, HeadRunner] = NO_HEADS,
 ) -> CostTable:
-    """Measure a table in about `budget` seconds, plus a little for each head."""
+    """Measure a cost table in about `budget` seconds, plus HEAD_SECONDS for each head."""
     table = table_of(target, drafters, measure([target, *drafters.values()], budget))
     if not heads:
         return table
@@ -181,7 +180,7 @@ def measure_table(
 def table_of(
     target: LanguageModel, drafters: Mapping[str, LanguageModel], times: Sequence[Mapping[Shape, float]]
 ) -> CostTable:
-    """Build a table from the measured forward times of target and drafters. Measures the cost of a draft."""
+    """Build a cost table from the forward times of the target and the drafters. Measures the cost of a draft."""
     first, *others = map(_cost, times)
     return CostTable(first, dict(zip(drafters, others, strict=True)), _draft_seconds(target))
 
@@ -191,9 +190,9 @@ def _cost(times: Mapping[Shape, float]) -> ForwardCost:
 
 
 def _draft_seconds(target: LanguageModel) -> float:
-    """Return the seconds of one draft apart from forwards.
+    """Return the seconds of one draft without the forwards.
 
-    It is encoded right after a forward, with cold CPU caches, which takes about three times as long as with warm ones.
+    The draft is encoded right after a forward. With the cold CPU caches, this takes about three times as long.
     """
     times = []
     for _ in range(TRIES):
@@ -204,9 +203,9 @@ def _draft_seconds(target: LanguageModel) -> float:
 
 
 def measure_head(runner: HeadRunner) -> Mapping[Shape, float]:
-    """Return the seconds of a draft's first forward by shape (positions to read, batch, context).
+    """Return the seconds of a head's first forward by shape (positions to read, batch, context).
 
-    Clears all slots of the head's cache.
+    Empties all slots of the head's cache.
     """
     import torch
 

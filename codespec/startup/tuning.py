@@ -1,8 +1,7 @@
-"""Choose settings by measurement: the number of CPU threads, the draft-length policy, prefill chunk, batch size, and
-how much of a new document is read before its first completion.
+"""Choose settings by measurement: CPU threads, draft-length policy, prefill chunk, batch size and prompt budget.
 
-If a 32-row product costs about as much as one row (AMX, GPUs), long drafts, large chunks and full batches pay off. If
-arithmetic dominates, they do not. Therefore nothing is chosen by processor name.
+Long drafts, large chunks and full batches pay off if a product of 32 rows costs about as much as one row (AMX, GPUs),
+but not if arithmetic dominates. Processor names do not tell which is the case, so everything is measured.
 """
 
 from __future__ import annotations
@@ -40,39 +39,39 @@ from codespec.store.machine import processor
 if TYPE_CHECKING:
     from codespec.proposers.head import HeadProposer
 
-USUAL_BATCH, USUAL_CHUNK, USUAL_DRAFT = 8, 256, 16  # without measurements
+USUAL_BATCH, USUAL_CHUNK, USUAL_DRAFT = 8, 256, 16  # defaults without measurements
 MAX_BATCH, MAX_CHUNK, MIN_CHUNK = 16, 512, 64
 BATCH_MB = 512  # KV cache limit for a batch larger than USUAL_BATCH
 STALL = 0.2  # maximum seconds that a prefill chunk may delay other streams
-PAYS = 0.8  # doubling the batch must reduce the cost per token to this share
-FREE = 1.5  # a step counts as cheap up to this multiple of one row's cost
-THREADS_VERSION = 1  # of the measurement of threads; others are not loaded
-TURN = 5  # forwards with one thread count before the next takes its turn
-CLEARLY = 0.9
-READING_VERSION = 1  # of the measurement; others are not loaded
-FEW, MANY, FAR = 64, 256, 1024  # prefill chunk on slow and on fast machines; context before it; all in tokens
-QUICK = 0.05  # seconds: if FEW take less, MANY are measured
-TRIES, PATIENCE = 5, 1.5  # maximum of runs per point; seconds after which no further run starts
-ROUNDS = 8  # forwards in addition to full prefill chunks: a partial chunk, and 5 to 10 rounds for a line
-DRAFTER = 0.1  # share of the time reserved for the drafter's prefill
-MIN_PROMPT = 256  # tokens, regardless of the time they take
-STEP = 32  # tokens; granularity of the budget
+PAYS = 0.8  # the batch is doubled if that reduces the cost per token to this share
+FREE = 1.5  # a forward of several rows is cheap if it takes at most this multiple of one row's time
+THREADS_VERSION = 1  # of the measurement; results of other versions are ignored
+TURN = 5  # consecutive forwards with one thread count
+CLEARLY = 0.9  # a thread count is clearly faster if it takes less than this share of the time
+READING_VERSION = 1  # of the measurement; results of other versions are ignored
+FEW, MANY, FAR = 64, 256, 1024  # tokens: timed prefill chunk on slow and on fast machines, and context before it
+QUICK = 0.05  # a machine is fast if it prefills FEW tokens in fewer seconds
+TRIES, PATIENCE = 5, 1.5  # maximum number of runs, and seconds after which no run starts
+ROUNDS = 8  # forwards of a completion after the full prefill chunks: a partial chunk, and the rounds of a line
+DRAFTER = 0.1  # share of the time to first completion that the drafter's prefill takes
+MIN_PROMPT = 256  # smallest prompt budget in tokens
+STEP = 32  # granularity of the prompt budget in tokens
 Seconds = Callable[[float, int, float], float]
-_CHOSEN: list[int] = []  # thread count chosen in this process
+_CHOSEN: list[int] = []  # the thread count of this process, once it is chosen
 
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """Settings that an engine uses after tuning."""
+    """The maximum batch size in texts, and the prefill chunk in tokens."""
 
     batch: int
     chunk: int
 
 
 def tune(config: EngineConfig, seconds: Seconds, slots: int) -> Tuning:
-    """Return the settings, with open ones derived from measured costs, or the usual values without costs.
+    """Return the batch size and prefill chunk: as configured, else by measured costs, else the defaults.
 
-    `seconds` returns the cost of a target's forward by rows, batch and context (`DraftPolicy.seconds`).
+    `seconds` returns the time of a target's forward by rows, batch and context (`DraftPolicy.seconds`).
     """
     if not seconds(1, 1, SHORT):
         return Tuning(config.max_batch or min(USUAL_BATCH, slots), config.prefill_chunk or USUAL_CHUNK)
@@ -80,17 +79,14 @@ def tune(config: EngineConfig, seconds: Seconds, slots: int) -> Tuning:
 
 
 def longest_draft(most: int, costs: CostTable | None) -> int:
-    """Return the maximum draft length, at most `most`.
-
-    It exceeds the usual length only if verifying it costs little more than one row.
-    """
+    """Return `most`, limited to USUAL_DRAFT unless verifying `most` tokens costs little more than one row."""
     if costs is not None and costs.target.seconds(most + 1) <= FREE * costs.target.seconds(1):
         return most
     return min(most, USUAL_DRAFT)
 
 
 def largest_batch(config: EngineConfig, slot_bytes: int) -> int:
-    """Return the maximum batch size within memory limits: the configured one, or the largest to measure."""
+    """Return the configured batch size, or else the largest that memory allows, given the bytes of a slot."""
     if config.max_batch:
         return config.max_batch
     room = (config.cache_mb or BATCH_MB) * 2**20
@@ -122,9 +118,9 @@ def choose_policy(
     notes: MutableSequence[str],
     head: HeadProposer | None = None,
 ) -> DraftPolicy:
-    """Return the configured policy for the proposers with these names. Messages for the user go to `notes`.
+    """Return the configured draft-length policy. `sources` are the proposers' names; `notes` receives messages.
 
-    The models' slots must be free, because the models are timed.
+    The models' slots must be free, because this function may time the models.
     """
     name, number = split_policy(config.policy)
     longest = longest_draft(config.draft_tokens, None)
@@ -153,7 +149,7 @@ def _cost_policy(
         costs,
         sources,
         tokens=longest_draft(config.draft_tokens, costs),
-        # A prediction is either right for many tokens or soon known to be wrong.
+        # A prediction either stays right for many tokens or soon proves wrong.
         longer={PREDICTION: 2 * config.draft_tokens},
         syntax=config.policy == "cost+syntax",
         acceptance=learned.load() if learned else None,
@@ -164,9 +160,9 @@ def _cost_policy(
 
 
 def pair_fingerprint(target: LanguageModel, drafter: LanguageModel | None, heads: Sequence[str] = ()) -> str:
-    """Return an id of the pair for learned state.
+    """Return a hash that identifies the learned state of a pair of models.
 
-    It covers both models' names, architectures and tokenizers, and the heads' shapes.
+    The hash covers both models' names, architectures and tokenizers, and the shapes of the heads.
     """
     facts: list[object] = [
         (model.spec.name, model.spec.architecture, model.spec.vocab_size, model.tokenizer.fingerprint)
@@ -178,9 +174,9 @@ def pair_fingerprint(target: LanguageModel, drafter: LanguageModel | None, heads
 
 
 def find_threads(model: LanguageModel, notes: MutableSequence[str]) -> int:
-    """Return the kept number of CPU threads for this model, or measure and keep it.
+    """Return the saved number of CPU threads for this model, or measure and save the number. Slots must be free.
 
-    The number is process-wide, so the first engine with automatic threads decides for later ones. Slots must be free.
+    The number is process-wide, so the first engine with automatic threads decides for later engines.
     """
     if not _CHOSEN:
         most = _max_threads()
@@ -191,7 +187,7 @@ def find_threads(model: LanguageModel, notes: MutableSequence[str]) -> int:
 def _kept_threads(model: LanguageModel, most: int) -> Kept[int]:
     def parse(content: Mapping[str, Any]) -> int:
         if (threads := int(content["threads"])) not in range(1, most + 1):
-            raise ValueError(f"{threads} is not from 1 to {most}")
+            raise ValueError(f"{threads} threads, not 1 to {most}")
         return threads
 
     file = kept_file("threads", THREADS_VERSION, most, model.facts)
@@ -199,17 +195,16 @@ def _kept_threads(model: LanguageModel, most: int) -> Kept[int]:
 
 
 def _max_threads() -> int:
-    """Return the number of physical cores, or OMP_NUM_THREADS if lower: it is set on shared machines."""
+    """Return the number of physical cores, or OMP_NUM_THREADS, which is set on shared machines, if that is lower."""
     limit = os.environ.get("OMP_NUM_THREADS", "")
     return min(processor().cores, int(limit)) if limit.isdecimal() and int(limit) else processor().cores
 
 
 def choose_threads(model: LanguageModel, most: int, budget: float = 1.0) -> int:
-    """Return the least thread count, doubling from 1 to `most`, that no larger one clearly beats.
+    """Return the smallest of the thread counts 1, 2, 4, … `most` that no larger count clearly beats.
 
-    The criterion is the 95th percentile of a small verification: on shared cores several threads often stall. Takes
-    about `budget` seconds in turns of a few forwards, at least one turn per count. Leaves empty slots and one
-    thread.
+    Counts are compared by the 95th percentile of a small verification, because several threads on shared cores often
+    stall. The measurement takes about `budget` seconds. Afterwards, all slots are empty and the model uses one thread.
     """
     counts = sorted({*(1 << power for power in range(most.bit_length())), most})
     times: dict[int, list[float]] = {count: [] for count in counts}
@@ -231,15 +226,12 @@ def choose_threads(model: LanguageModel, most: int, budget: float = 1.0) -> int:
     return best
 
 
-# How much of a new document is read
-
-
 @dataclass(frozen=True, slots=True)
 class ReadingSpeed:
-    """Prefill times in seconds.
+    """Measured prefill times in seconds.
 
-    `near` is the time to prefill `rows` tokens at the start of a text, `far` after `distance` other tokens. `one` is
-    the time of a one-row round.
+    `near` is the time to prefill `rows` tokens at the start of a text, and `far` the time to prefill them after
+    `distance` other tokens. `one` is the time of a one-row round.
     """
 
     rows: int
@@ -249,17 +241,17 @@ class ReadingSpeed:
     one: float
 
     def seconds(self, tokens: int) -> float:
-        """Return the seconds to prefill this many uncached tokens. The cost of a token grows with its position."""
+        """Return the seconds to prefill this many uncached tokens. A token's cost grows with its position."""
         slope = max(0.0, self.far - self.near) / self.distance
         return tokens / self.rows * (self.near + slope * tokens / 2)
 
     def answer(self, tokens: int) -> float:
-        """Return the time to first completion for a prompt of this length, without the drafter's prefill."""
+        """Return the seconds to the first completion for a prompt of this length, without the drafter's prefill."""
         return self.seconds(tokens) + ROUNDS * self.one
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> ReadingSpeed:
-        """Parse the output of `asdict`. Raises ValueError, TypeError or KeyError for invalid values."""
+        """Parse the output of `dataclasses.asdict`. Raises ValueError, TypeError or KeyError for invalid values."""
         seconds = [float(values[name]) for name in ("near", "far", "one")]
         rows, distance = int(values["rows"]), int(values["distance"])
         sound = all(math.isfinite(one) and one >= 0.0 for one in seconds)
@@ -270,9 +262,9 @@ class ReadingSpeed:
 
 @lru_cache(64)
 def prompt_budget(reading: ReadingSpeed, first_answer_ms: float, context: int) -> int:
-    """Return the largest prompt, in tokens, whose completion arrives within `first_answer_ms`, up to `context`.
+    """Return the size in tokens of the largest prompt whose completion arrives within `first_answer_ms` (0: no limit).
 
-    Returns `context` if `first_answer_ms` is 0.
+    The result is at least MIN_PROMPT, and at most `context`.
     """
     if not first_answer_ms:
         return context
@@ -283,14 +275,14 @@ def prompt_budget(reading: ReadingSpeed, first_answer_ms: float, context: int) -
 
 
 def find_reading(model: LanguageModel, notes: MutableSequence[str]) -> ReadingSpeed:
-    """Return the kept measurement, or measure now and keep it. Slot 0 must be free."""
+    """Return the saved reading speed, or measure and save the speed. Slot 0 must be free."""
     return _kept_reading(model).get(lambda: measure_reading(model), notes)
 
 
 def measure_again(model: LanguageModel, notes: MutableSequence[str]) -> ReadingSpeed:
-    """Measure now and keep the minimum of the old and new times, in case the machine was busy before.
+    """Measure the reading speed and save the minimum of the old and new times, in case the machine was busy before.
 
-    Not done at every start, because the generated text depends on the result. Slot 0 must be free.
+    A start does not do this, because the generated text depends on the result. Slot 0 must be free.
     """
     kept, reading = _kept_reading(model), measure_reading(model)
     before = kept.load(notes)
@@ -302,16 +294,16 @@ def measure_again(model: LanguageModel, notes: MutableSequence[str]) -> ReadingS
 
 
 def _kept_reading(model: LanguageModel) -> Kept[ReadingSpeed]:
-    """Return the file for the measurement of reading. It is the same for any number and size of slots."""
+    """Return the file with the model's reading speed, which does not depend on the number and size of slots."""
     file = kept_file("reading", READING_VERSION, model.facts, model.call_facts)
     return Kept(file, "time of reading", ReadingSpeed.from_dict, asdict)
 
 
 def measure_reading(model: LanguageModel) -> ReadingSpeed:
-    """Measure in about `PATIENCE` seconds, or longer if one run takes longer. Leaves slot 0 empty."""
+    """Measure the reading speed in about PATIENCE seconds, or one run if that takes longer. Leaves slot 0 empty."""
     assert model.cache is not None
     time_rows(model, [FEW], 0, keep=1)  # warm-up: compile kernels, start threads
-    rows = MANY if time_rows(model, [FEW], 0, keep=1) < QUICK else FEW  # fits, because cache blocks are larger
+    rows = MANY if time_rows(model, [FEW], 0, keep=1) < QUICK else FEW  # both fit in a cache block
     distance = min(FAR, model.cache.capacity - rows)
     shapes = ((rows, 0), (rows, distance), (1, distance))
     visits = [[time_rows(model, [count], start, keep=1) for count, start in shapes] for _ in turns(PATIENCE, TRIES)]

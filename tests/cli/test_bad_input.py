@@ -97,7 +97,7 @@ def test_places(place: str, words: str, command: Command) -> None:
         (["--context", "10"], "context = 10 is too small: it must be at least 64."),
         (["--draft-tokens", "-1"], "draft_tokens = -1 is too small"),
         (["--warmup", "-1"], "warmup = -1 is too small"),
-        (["--target", "~nobody-here/model"], "give the whole path"),
+        (["--target", "~nobody-here/model"], "give the absolute path"),
         (["--config", "none.toml"], "none.toml can't be read (No such file or directory): check its path."),
         (["--config", "."], "can't be read (Is a directory)"),
         (["--config", "elf"], "elf is not valid TOML"),

@@ -223,7 +223,7 @@ def test_home_is_opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     monkeypatch.setenv("HOME", str(tmp_path))
     got = resolve_engine({"target": "~/models/t", "drafter": "a~b"}, environment={})
     assert (got.target, got.drafter) == (str(tmp_path / "models/t"), "a~b")
-    with pytest.raises(ConfigError, match="~nobody-here/t begins with a home folder that is not known: give the whole"):
+    with pytest.raises(ConfigError, match="~nobody-here/t begins with an unknown home folder: give the absolute"):
         resolve_engine({"target": "~nobody-here/t"}, environment={})
 
 

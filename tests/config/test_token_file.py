@@ -22,7 +22,7 @@ def make_zero(file: Path) -> None:
         (os.mkfifo, "not a regular file"),
         (make_zero, "not a regular file"),
         (Path.mkdir, "not a regular file"),
-        (lambda file: file.write_bytes(b"x" * 5000), "it is longer than 4 KiB"),
+        (lambda file: file.write_bytes(b"x" * 5000), "longer than 4 KiB"),
         (lambda file: None, "FileNotFoundError"),
     ],
 )
@@ -30,7 +30,7 @@ def test_what_is_no_token_file(make: Callable[[Path], object], words: str, tmp_p
     make(tmp_path / "token")
     with pytest.raises(ConfigError) as caught:
         read_token(str(tmp_path / "token"), {})
-    assert str(caught.value) == f"The token file {tmp_path / 'token'} can't be read ({words}): check it."
+    assert str(caught.value) == f"The token file {tmp_path / 'token'} can't be read ({words}): check its path and mode."
 
 
 def test_a_link_to_a_token_file(tmp_path: Path) -> None:

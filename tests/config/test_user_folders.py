@@ -142,7 +142,7 @@ def test_what_is_no_secret_is_one_sentence(make: Callable[[Path], None], folder:
 
 def test_a_folder_that_can_not_be_made_is_one_sentence(folder: Path) -> None:
     folder.parent.write_text("a file")
-    with pytest.raises(ConfigError, match=r"can't be created \(.*\): make room for it, or set XDG_STATE_HOME"):
+    with pytest.raises(ConfigError, match=r"can't be created \(.*\): free disk space, or set XDG_STATE_HOME"):
         read_secret()
 
 

@@ -98,7 +98,7 @@ def test_killed_restarted_damaged_and_without_room(
         assert served.ask("POST", PATH, {**ENDLESS, "max_tokens": 20, "speculate": True})[0] == 200
         code, _, err = served.end(signal.SIGTERM)
     assert code == 0 and "Traceback" not in err
-    assert "can't be read" in err and "it is learned again" in err and "can't be kept in" in err
+    assert "can't be read" in err and "it is learned again" in err and "can't be saved in" in err
     assert [file.read_bytes() for file in folder.iterdir()] == [half], "what did not fit is gone, what was there is not"
     with daemon(*words, env=homes) as served:
         code, _, err = served.end()

@@ -96,7 +96,7 @@ def test_what_nests_too_deep_is_one_sentence(depth: int, real: Process) -> None:
         assert (status, json.loads(message)["error"]["field"] if "api" not in path else "body") == (400, "body"), (
             message
         )
-        assert f"it nests more than {MAX_JSON_DEPTH} brackets deep" in message.decode()
+        assert f"nested more than {MAX_JSON_DEPTH} brackets deep" in message.decode()
 
 
 def test_a_long_text_is_tokenized_beside_the_others(real: Process) -> None:

@@ -85,7 +85,7 @@ def test_what_can_not_be_kept_is_told(models: Models, tmp_path: Path) -> None:  
     homes = user_environment(XDG_STATE_HOME=str(tmp_path / "state"), XDG_CACHE_HOME=str(tmp_path / "cache"))
     with logging_to(tmp_path / "log", *models.flags, env=homes) as (_, port):
         warning = json.loads(ask(port, "GET", "/health")[1])["warning"]
-    assert f"can't be kept in {tmp_path / 'cache'}" in warning and warning.endswith("; make room there.")
+    assert f"can't be saved in {tmp_path / 'cache'}" in warning and warning.endswith("; make room there.")
 
 
 def test_a_log_has_a_bound(models: Models, tmp_path: Path) -> None:  # noqa: F811

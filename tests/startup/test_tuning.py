@@ -120,7 +120,7 @@ class TestThreads:
             (file,) = (tmp_path / "codespec" / "threads").glob("*.json")
             file.write_text(json.dumps({"format": 1, "content": {"threads": number}}))
             assert find_threads(target, notes) == 2
-            assert "the kept number of threads can't be read" in notes.pop() and not notes
+            assert "the saved number of threads can't be read" in notes.pop() and not notes
 
     def test_a_variable_bounds_them(self, machine: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("OMP_NUM_THREADS", "1")
