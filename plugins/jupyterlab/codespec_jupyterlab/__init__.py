@@ -1,6 +1,6 @@
-"""Ghost text in JupyterLab: a server extension that asks codespec's daemon, and the provider that the browser loads.
+"""Ghost text in JupyterLab: an extension of Jupyter's server that queries the daemon, and a provider for the browser.
 
-The browser only talks to Jupyter's server, with Jupyter's token. So the daemon keeps refusing pages of other origins.
+The browser talks only to Jupyter's server, with Jupyter's token, so the daemon need not accept requests from web pages.
 """
 
 from __future__ import annotations

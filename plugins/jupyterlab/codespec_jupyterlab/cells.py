@@ -1,4 +1,4 @@
-"""Make the daemon's request from a notebook's cells: the code above is the prefix, the code below the suffix."""
+"""Build a request to the daemon from a notebook's cells: prefix and suffix are the code above and below the cursor."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ NOTEBOOK = ".ipynb"
 
 
 def read_cells(sent: object) -> CompletionBody | None:
-    """Return the request for the cells around the cursor, or None in a text cell.
+    """Build the request for the cells around the cursor, or return None if the cursor is in a text cell.
 
-    `sent` has the document's `path` and `language`, the cell with the cursor as `active` (`kind`, `before`, `after`),
-    and the cells `above` and `below` (`kind`, `text`). Raises ValueError for anything else.
+    `sent` is a JSON object with the document's `path` and `language`, the cell with the cursor as `active` (`kind`,
+    `before`, `after`), and the cells `above` and `below` (`kind`, `text`). Raises ValueError for other values.
     """
     try:
         return _read(sent)
     except (AttributeError, KeyError, TypeError) as error:
-        raise ValueError("The cells are not as the provider sends them: update it, and reload the page.") from error
+        raise ValueError(
+            "The cells have an unknown format: update codespec_jupyterlab, and reload the page."
+        ) from error
 
 
 def _read(sent: Any) -> CompletionBody | None:

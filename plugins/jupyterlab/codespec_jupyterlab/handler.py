@@ -1,7 +1,8 @@
-"""The server extension: `POST codespec/complete`, for Jupyter's own users only.
+"""The extension of Jupyter's server: `POST codespec/complete`, for the users of that server only.
 
-The settings are the language server's, as `c.Codespec.settings = {"model": "..."}` in `jupyter_server_config.py`. A
-daemon is found or started as by the language server, and what that excludes (secret and ignored files) is not sent.
+The settings have the names of the language server's, for example `c.Codespec.settings = {"model": "..."}` in
+`jupyter_server_config.py`. As in the language server, a daemon is started if none runs, and secret and ignored files
+are not completed.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from codespec_jupyterlab.cells import read_cells
 
 
 class Codespec(LoggingConfigurable):  # type: ignore[misc]
-    """Completes cells and files below the server's root folder."""
+    """Completes cells of notebooks, and files, below the server's root folder."""
 
     settings = Dict(help="the language server's settings, as docs/editors.md lists them").tag(config=True)
 
@@ -42,7 +43,7 @@ class Codespec(LoggingConfigurable):  # type: ignore[misc]
         self._exclusions.set_globs(self._editor.exclude, self._editor.secret_files, self._editor.not_secret_files)
 
     async def complete(self, sent: object) -> str:
-        """Return the text at the cursor, or "". Raises DaemonError or ValueError."""
+        """Return the completion at the cursor, or "" if there is none. Raises DaemonError or ValueError."""
         body = read_cells(sent)
         editor = self._editor
         if body is None or not editor.enabled or not editor.languages.get(body.get("language", ""), True):
@@ -61,22 +62,22 @@ class Codespec(LoggingConfigurable):  # type: ignore[misc]
         return text
 
     async def close(self) -> None:
-        """Close the connections. The daemon keeps running."""
+        """Close the connections to the daemon, which keeps running."""
         await self._daemons.close()
         await self._exclusions.end()
 
 
 class CompleteHandler(APIHandler):  # type: ignore[misc]
-    """Answers with `text`, or with a sentence as `message`. A client that leaves stops the daemon's work."""
+    """Replies with `text`, or with an error as `message`. A disconnected client cancels the completion."""
 
     def initialize(self, codespec: Codespec) -> None:
-        """Keep the extension."""
+        """Store the extension (a hook of Tornado)."""
         self._codespec = codespec
         self._work: asyncio.Task[str] | None = None
 
     @authenticated  # type: ignore[untyped-decorator]
     async def post(self) -> None:
-        """Complete."""
+        """Complete the cells in the body."""
         self._work = asyncio.ensure_future(self._codespec.complete(self.get_json_body()))
         try:
             self._reply({"text": await self._work})
@@ -88,7 +89,7 @@ class CompleteHandler(APIHandler):  # type: ignore[misc]
             self._reply({"message": str(error)})
 
     def on_connection_close(self) -> None:
-        """Cancel the request."""
+        """Cancel the completion (a hook of Tornado)."""
         if self._work is not None:
             self._work.cancel()
 

@@ -43,5 +43,5 @@ def test_a_notebook_whose_kernel_is_not_known_is_python_and_a_file_what_its_path
 
 @pytest.mark.parametrize("values", [None, [], {}, {"path": "a"}, sent(active=None), sent(above=[{"kind": "code"}])])
 def test_anything_else_is_one_sentence(values: object) -> None:
-    with pytest.raises(ValueError, match="The cells are not as the provider sends them"):
+    with pytest.raises(ValueError, match="The cells have an unknown format"):
         read_cells(values)

@@ -12,7 +12,7 @@ __all__ = ["app", "middlewares"]
 
 
 def __getattr__(name: str) -> Any:
-    """Return an attribute that Ray imports by name. Ray itself is imported only then: other modules do not need it."""
+    """Import an attribute that Ray looks up by name. Only these attributes need Ray to be installed."""
     if name == "app":
         from codespec_scale.application import app
 

@@ -2,7 +2,7 @@
 
 Ray's consistent-hash router sends all requests with the same `x-session-id` to the same replica, which then has the
 document in its cache. Requests without the header go to any replica. A stopping replica gets no new requests and
-finishes its open ones, so an update drops no stream.
+finishes its open requests, so an update drops no stream.
 """
 
 from __future__ import annotations
@@ -21,23 +21,22 @@ from codespec_scale.replica import END_SECONDS, Replica
 ROUTER = "ray.serve.experimental.consistent_hash_router:ConsistentHashRouter"
 DEPLOYMENT = "codespec"
 GATHER_SECONDS = 5.0
-MAX_OPEN = 512  # requests in one replica; the daemon's own queue is smaller
+MAX_OPEN = 512  # concurrent requests of one replica; the daemon's own queue is smaller
 OWN = ("replicas", "cpus", "gpus", "token_file")
 
 
 class Daemon:
-    """The deployment's class. Its ASGI application, a `Replica`, does the work."""
+    """The class of the deployment. A `Replica`, its ASGI application, does the work."""
 
     async def metrics(self, authorization: str) -> tuple[str, bytes]:
-        """Return the replica's name and metrics, for a page with the metrics of all replicas."""
+        """Return the replica's name and its metrics in Prometheus' text format."""
         return await Replica.here.metrics(authorization)
 
 
 def app(settings: Mapping[str, Any]) -> Any:
-    """Return the application for `serve run codespec_scale:app replicas=2 model=starter …`.
+    """Build the application for `serve run codespec_scale:app replicas=2 model=starter …`. Raises ConfigError.
 
-    The settings are `replicas`, `cpus` and `gpus` of a replica, `token_file`, and those of `codespec serve` by their
-    names. Raises ConfigError.
+    The settings are `replicas`, `cpus` and `gpus` for each replica, `token_file`, and all settings of `codespec serve`.
     """
     words = [word for name, value in settings.items() if name not in OWN for word in _flag(name, value)]
     token_file = os.path.abspath(settings["token_file"]) if settings.get("token_file") else ""
@@ -59,7 +58,7 @@ def app(settings: Mapping[str, Any]) -> Any:
 
 
 async def gather_metrics(authorization: str) -> dict[str, bytes]:
-    """Return the metrics of the replicas that answer in time, by name."""
+    """Return the metrics of all replicas that answer within GATHER_SECONDS, by the replica's name."""
     handle = serve.get_deployment_handle(DEPLOYMENT, serve.get_replica_context().app_name)
     try:
         replies = await handle.broadcast("metrics", authorization).results_async(
@@ -78,7 +77,7 @@ def _whole(settings: Mapping[str, Any], name: str, default: int) -> int:
 
 
 def _flag(name: str, value: Any) -> list[str]:
-    """Return the words of one flag. For true and false, it has no value."""
+    """Return a setting as command-line words. A boolean becomes `--flag` or `--no-flag`."""
     flag = name.replace("_", "-")
     if str(value).lower() in ("true", "false"):
         return [f"--{flag}" if str(value).lower() == "true" else f"--no-{flag}"]

@@ -1,4 +1,4 @@
-"""`codespec scale up`: several daemons behind one address on this machine, by Ray Serve."""
+"""`codespec scale up`: run several daemons behind one address on this machine, with Ray Serve."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from codespec.api.settings import declared
 from codespec.cli.options import SETTINGS, Parser, add_engine_options, add_flag, engine_config, require_package
 from codespec.errors import ConfigError, install_fix
 
-REPLICAS = ("socket", "drain_seconds")  # settings that each replica's daemon gets from the replica
+REPLICAS = ("socket", "drain_seconds")  # settings that a replica chooses for its daemon
 
 
 def add_parser(commands: Any) -> None:
-    """Add the command and its flags."""
+    """Add `codespec scale` and its flags to the command line."""
     parser = commands.add_parser("scale", help="run several daemons behind one address (Ray Serve)")
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=type(parser))
     up: Parser = actions.add_parser(
@@ -37,11 +37,11 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve until a signal arrives; return 0."""
+    """Run the replicas until a signal arrives, and return 0. Raises ConfigError."""
     if importlib.util.find_spec("ray") is None:
         raise ConfigError("Ray is not installed", install_fix(folder="./plugins/scale"))
     require_package("aiohttp")
-    engine_config(options)  # a mistake is one sentence here, and a failed deployment there
+    engine_config(options)  # an invalid setting is an error here, before any replica is deployed
     from codespec_scale.up import run as run_replicas
 
     own = ("replicas", "cpus", "gpus", "token_file")
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def spelled(value: Any) -> str:
-    """Return a setting's value as its flag takes it."""
+    """Format a setting's value as the flag of that setting expects it."""
     if isinstance(value, dict):
         return ",".join(f"{name}={number}" for name, number in value.items())
     return str(value)

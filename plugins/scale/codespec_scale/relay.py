@@ -1,8 +1,8 @@
-"""An ASGI middleware for Ray's HTTP proxy. If a replica dies, the client gets at most one clear error.
+"""An ASGI middleware for Ray's HTTP proxy: if a replica dies, its clients get at most one clear error each.
 
-If the client has not received a byte of the reply yet, its request is sent again, once. Replies that are not streams
-are sent only when they are complete. An interrupted stream ends with one error event, after its last complete event.
-Without this middleware, Ray answers 500 or closes the connection in the middle of an event.
+If the client has not yet received a byte of the reply, the middleware repeats the request once. It sends a reply that
+is not a stream only when the reply is complete. An interrupted stream ends with an error event after the last complete
+event. Without the middleware, Ray would answer 500 or close the connection in the middle of an event.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-REPLICA = b"x-codespec-replica"  # a header of all replies of a replica; a reply without it is from Ray itself
-RETRY_SECONDS = 0.1  # for Ray's router to notice that the replica is dead
+REPLICA = b"x-codespec-replica"  # a header that every replica sends, and that Ray's own errors lack
+RETRY_SECONDS = 0.1  # until Ray's router has noticed that a replica is dead
 COMPLETE = "/v1/codespec/complete"
-BETWEEN = {b"text/event-stream": b"\n\n", b"application/x-ndjson": b"\n"}  # the end of an event, by content type
+BETWEEN = {b"text/event-stream": b"\n\n", b"application/x-ndjson": b"\n"}  # end of an event by content type
 CUT = "The replica ended before this text was complete: try again."
 NONE_ANSWERS = "No replica answers: try again in a moment."
 TOO_LARGE = f"The body must be at most {MAX_BODY} bytes: send less text."
@@ -36,7 +36,7 @@ class Relay:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Handle an HTTP request. Other connections are passed on unchanged."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -57,7 +57,7 @@ class Relay:
 
 
 class Request:
-    """A request's body, kept so that it can be sent again. `gone` is true once the client has disconnected."""
+    """The body of a request, stored for a second attempt. `gone` is true after the client has disconnected."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
@@ -65,7 +65,7 @@ class Request:
         self.gone = False
 
     async def read(self) -> bool:
-        """Read the whole body. Return whether it is within the limit."""
+        """Read the whole body, and return whether its size is within the limit."""
         more = True
         while more and not self.gone:
             message = await self._receive()
@@ -77,7 +77,7 @@ class Request:
         return True
 
     def repeat(self) -> Receive:
-        """Return a `receive` that begins with the body."""
+        """Return an ASGI `receive` function that yields the stored body first."""
         sent = False
 
         async def receive() -> Message:
@@ -93,7 +93,7 @@ class Request:
 
 
 class Attempt:
-    """One attempt to answer. `begun`: the client has a byte; `ended`: it has the whole reply."""
+    """One attempt to answer a request. `begun`: a byte was sent to the client. `ended`: the whole reply was sent."""
 
     def __init__(self, path: str, send: Send) -> None:
         self._path, self._send = path, send
@@ -103,7 +103,7 @@ class Attempt:
         self.begun = self.ended = False
 
     async def take(self, message: Message) -> None:
-        """Handle one message of the reply. Drop an error from Ray itself, so that the request is tried again."""
+        """Handle one message of the reply. An error by Ray itself is dropped, so that the request can be repeated."""
         if message["type"] == "http.response.start":
             headers = dict(message["headers"])
             if REPLICA in headers or int(message["status"]) < 500:
@@ -118,12 +118,12 @@ class Attempt:
                 await self._pass(whole + len(self._end), more=True)
 
     async def cut(self) -> None:
-        """End a stream with an error."""
+        """End an interrupted stream with an error event."""
         self._held[:] = _error_event(self._path, self._kind)
         await self._pass(len(self._held), more=False)
 
     async def _pass(self, count: int, *, more: bool) -> None:
-        """Send the first `count` bytes that are held."""
+        """Send the first `count` bytes of the buffer."""
         if not self.begun and self._start is not None:
             self.begun = True
             await self._send(self._start)
@@ -132,14 +132,14 @@ class Attempt:
 
 
 def middlewares() -> list[Any]:
-    """Return the middleware, for RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH."""
+    """Return the middlewares for Ray's setting RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH."""
     from starlette.middleware import Middleware
 
     return [Middleware(Relay)]
 
 
 def _error_event(path: str, kind: bytes) -> bytes:
-    """Return the error in the format of the stream's dialect."""
+    """Format the error event for the protocol of the stream."""
     if kind == b"application/x-ndjson":
         return to_json({"error": CUT}) + b"\n"
     if path == COMPLETE:
@@ -148,7 +148,7 @@ def _error_event(path: str, kind: bytes) -> bytes:
 
 
 async def reply_error(send: Send, status: int, sentence: str) -> None:
-    """Send an error that clients of every dialect can read."""
+    """Send an error that clients of all supported protocols understand."""
     body = to_json(_error(status, sentence))
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     headers += [(b"retry-after", b"1")] if status == 503 else []
@@ -162,5 +162,5 @@ def _error(status: int, sentence: str) -> Mapping[str, Any]:
 
 
 def to_json(value: Mapping[str, Any]) -> bytes:
-    """Return compact JSON."""
+    """Encode a value as compact JSON."""
     return json.dumps(value, separators=(",", ":")).encode()

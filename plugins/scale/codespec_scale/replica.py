@@ -1,8 +1,8 @@
-"""A replica as an ASGI application: it runs one daemon, passes requests to it as bytes, and ends when the daemon ends.
+"""A replica: an ASGI application that runs one daemon and forwards requests to it unchanged.
 
-The daemon (`codespec serve`) listens on a Unix socket in a folder of its own, and checks tokens, bodies and limits as
-usual. Without its daemon, a replica can't answer any request, so its process exits. Ray then sends its documents to
-the other replicas and starts a new one. On Linux the daemon ends with the replica, even if the replica is killed.
+The daemon (`codespec serve`) listens on a Unix socket in a temporary folder, and checks tokens, bodies and limits as it
+does without Ray. If the daemon ends, the replica's process exits. Ray then sends the requests to other replicas and
+starts a new replica. On Linux, the daemon ends with its replica, even if the replica is killed.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from codespec_scale.relay import REPLICA, Message, Receive, Scope, Send, reply_e
 
 Gather = Callable[[str], Awaitable[Mapping[str, bytes]]]
 READY = "codespec: ready"
-DRAIN_SECONDS = 30  # for open requests, in the daemon
-END_SECONDS = 40.0  # for the daemon's end
-NOTICE_SECONDS = 5.0  # after a lost connection, to notice that the daemon has ended
+DRAIN_SECONDS = 30  # until a stopping daemon ends its open requests
+END_SECONDS = 40.0  # until a stopping daemon is killed
+NOTICE_SECONDS = 5.0  # wait after a lost connection for the daemon's end
 METRICS = "/metrics"
-# Headers of one connection (RFC 9110, 7.6.1), and others that each server sets itself.
+# Hop-by-hop headers (RFC 9110, 7.6.1), and headers that each server sets itself.
 HOPS = {b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade"}
 NOT_SENT, NOT_RETURNED = HOPS | {b"expect"}, HOPS | {b"date", b"server"}
 BODY = {b"content-length", b"transfer-encoding"}
-UNASKED = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")  # aiohttp would add them
+UNASKED = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")  # aiohttp adds these by default
 # The kernel kills the daemon when the thread that started it ends: PR_SET_PDEATHSIG is 1.
 CHILD = """
 import signal, sys
@@ -53,10 +53,10 @@ raise SystemExit(main())
 
 
 class Replica:
-    """One daemon and the connection to it.
+    """A daemon and the connection to it.
 
-    `words` are arguments of `codespec serve`. `name` returns the replica's name. `gather` takes a client's
-    Authorization header and returns the metrics of all replicas by name. `leave` ends this process.
+    `words` are arguments of `codespec serve`. The function `name` returns the replica's name. `gather` maps a client's
+    Authorization header to the metrics of all replicas by name. `leave` ends this process.
     """
 
     here: ClassVar[Replica]  # the replica of this process
@@ -74,7 +74,7 @@ class Replica:
         self._stopping = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, or the application's start and end."""
+        """Handle an HTTP request, or the application's start and end."""
         if scope["type"] == "lifespan":
             await self._live(receive, send)
         elif scope["type"] == "http" and (scope["method"], scope["path"]) == ("POST", proof.PATH):
@@ -95,7 +95,7 @@ class Replica:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _start(self) -> None:
-        """Start the daemon and wait until it is ready. Raises ConfigError with its last line."""
+        """Start the daemon and wait until it is ready. Raises ConfigError with the daemon's last line of output."""
         token = read_token(self._token_file)
         self._name, self._keys, self._has_token = self._find_name(), proof.own_keys(token), bool(token)
         self._folder = Path(tempfile.mkdtemp(prefix="codespec-replica-"))
@@ -125,7 +125,7 @@ class Replica:
         self._watching = asyncio.create_task(self._watch())
 
     async def _copy_output(self, until: str = "\n") -> str:
-        """Copy the daemon's output to the replica's log up to a line that begins with `until`. Return the last line."""
+        """Copy the daemon's output to the log up to a line that begins with `until`, and return the last line."""
         assert self._daemon.stdout is not None
         last = ""
         while not last.startswith(until) and (line := await self._daemon.stdout.readline()):
@@ -140,7 +140,7 @@ class Replica:
             self._leave(1)
 
     async def _stop(self) -> None:
-        """Stop the daemon, which finishes its open requests first."""
+        """Stop the daemon after its open requests."""
         self._stopping = True
         if self._daemon.returncode is None:
             self._daemon.send_signal(signal.SIGTERM)
@@ -153,9 +153,9 @@ class Replica:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Stream a request to the daemon and the reply back. If the client disconnects, so does the replica."""
+        """Stream a request to the daemon, and the reply to the client. A disconnect by the client ends both."""
         headers = kept_headers(scope["headers"], NOT_SENT)
-        if self._has_token:  # the daemon accepts only local host names; with a token, any name is safe
+        if self._has_token:  # the daemon accepts only local host names, but with a token any name is safe
             headers = [(name, "localhost" if name == "host" else value) for name, value in headers]
         has_body = BODY & {name.lower() for name, _ in scope["headers"]}
         try:
@@ -169,7 +169,7 @@ class Replica:
             ) as reply:
                 await self._pass_back(scope, reply, send)
         except (aiohttp.ClientError, ConnectionError):
-            await asyncio.wait((self._watching,), timeout=NOTICE_SECONDS)  # if the daemon has ended, this ends too
+            await asyncio.wait((self._watching,), timeout=NOTICE_SECONDS)  # _watch may end this process
             raise
 
     async def _pass_back(self, scope: Scope, reply: aiohttp.ClientResponse, send: Send) -> None:
@@ -191,9 +191,9 @@ class Replica:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def metrics(self, authorization: str) -> tuple[str, bytes]:
-        """Return the replica's name and its metrics, as a client with this Authorization header sees them.
+        """Return the replica's name, and the metrics that a client with this Authorization header may see.
 
-        Raises ConnectionError.
+        Raises ConnectionError if the daemon refuses the request.
         """
         headers = {"Authorization": authorization} if authorization else {}
         async with self._session.get(f"http://localhost{METRICS}", headers=headers) as reply:
@@ -202,7 +202,7 @@ class Replica:
             return self._name, labelled(await reply.read(), self._name)
 
     async def _prove(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a challenge here: the proof covers the address that the client used, which the daemon can't see."""
+        """Answer a client's challenge. The daemon can't, because the proof covers the address that the client used."""
         body = bytearray()
         async for piece in body_of(receive):
             body += piece[: proof.MAX_REPLY]
@@ -220,21 +220,21 @@ class Replica:
 
 
 def url_of(scope: Scope) -> URL:
-    """Return the request's URL at the daemon, with the client's own escapes."""
+    """Return the URL of a request at the daemon, with percent-encoding as the client sent it."""
     path = bytes(scope.get("raw_path") or quote(scope["path"]).encode()).decode("latin-1")
     query = bytes(scope.get("query_string") or b"").decode("latin-1")
     return URL(f"http://localhost{path}{'?' if query else ''}{query}", encoded=True)
 
 
 def kept_headers(headers: Iterable[tuple[bytes, bytes]], dropped: set[bytes]) -> list[tuple[str, str]]:
-    """Return the headers, with names in lower case, except `dropped` ones and those that `Connection` names."""
+    """Return the headers with lower-case names, without those in `dropped` and those that `Connection` names."""
     pairs = [(name.lower(), value) for name, value in headers]
     named = {word.strip().lower() for name, value in pairs if name == b"connection" for word in value.split(b",")}
     return [(n.decode("latin-1"), value.decode("latin-1")) for n, value in pairs if n not in dropped | named]
 
 
 async def body_of(receive: Receive) -> AsyncIterator[bytes]:
-    """Yield a request's body as it arrives. Raises ConnectionResetError if the client leaves before its end."""
+    """Yield a request's body as it arrives. Raises ConnectionResetError if the client disconnects before its end."""
     more = True
     while more:
         message = await receive()
@@ -245,7 +245,7 @@ async def body_of(receive: Receive) -> AsyncIterator[bytes]:
 
 
 def labelled(page: bytes, replica: str) -> bytes:
-    """Return a page of Prometheus' text format with the label `replica` on every sample."""
+    """Add the label `replica` to every sample of a page in Prometheus' text format."""
     label = f'replica="{replica}"'
     sample = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
     text = sample.sub(lambda m: f"{m[1]}{{{label}{',' if m[2] else ''}{m[2] or ''}}} {m[3]}", page.decode())
@@ -253,7 +253,7 @@ def labelled(page: bytes, replica: str) -> bytes:
 
 
 def merged(pages: Iterable[bytes]) -> bytes:
-    """Merge pages of Prometheus' text format. The samples of each metric are kept together."""
+    """Merge pages in Prometheus' text format, so that the samples of each metric stay together."""
     heads, samples = dict[str, str](), defaultdict[str, list[str]](list)
     for page in pages:
         for block in re.split(r"^(?=# HELP )", page.decode(), flags=re.MULTILINE):
@@ -265,9 +265,9 @@ def merged(pages: Iterable[bytes]) -> bytes:
 
 
 def daemon_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return this process's environment without Ray's variables, and without addresses that the replica sets."""
+    """Remove Ray's variables, and variables for settings that the replica makes, from an environment."""
     addresses = {f"{PREFIX}SERVE_{name}" for name in ("HOST", "PORT", "SOCKET", "DRAIN_SECONDS")}
-    dropped = addresses | {"OMP_NUM_THREADS"}  # Ray sets it to the actor's processors
+    dropped = addresses | {"OMP_NUM_THREADS"}  # Ray sets OMP_NUM_THREADS to the actor's number of CPUs
     return {name: value for name, value in environment.items() if name not in dropped and not name.startswith("RAY_")}
 
 

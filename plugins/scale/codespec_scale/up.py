@@ -8,10 +8,10 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-# Ray reads these when it is imported, in all of its processes. Nothing leaves this machine: no usage statistics.
+# Ray reads these variables when it is imported. Usage statistics stay off, so that nothing leaves this machine.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH", "codespec_scale.middlewares")
-os.environ.setdefault("RAY_SERVE_LOG_TO_STDERR", "0")  # its logs stay in Ray's folder
+os.environ.setdefault("RAY_SERVE_LOG_TO_STDERR", "0")  # logs stay in Ray's folder
 
 import ray
 from ray import serve
@@ -22,11 +22,11 @@ from codespec.errors import ConfigError
 from codespec.user_folders import read_token
 from codespec_scale.application import app
 
-STORE_BYTES = 100 << 20  # for Ray's object store, which holds no text
+STORE_BYTES = 100 << 20  # size of Ray's object store, which holds none of the texts
 
 
 def run(host: str, port: int, settings: Mapping[str, Any]) -> int:
-    """Start the replicas, print the address, and stop them at a signal. Raises ConfigError."""
+    """Start the replicas, print the address, and stop the replicas at a signal. Raises ConfigError."""
     check_bind(host, read_token(str(settings.get("token_file") or "")))
     application = app(settings)
     os.environ.update(absolute_environment(os.environ))  # replicas may run in another folder
@@ -44,11 +44,11 @@ def run(host: str, port: int, settings: Mapping[str, Any]) -> int:
 
 
 def _deploy(application: Any) -> None:
-    """Start the replicas. Raises ConfigError."""
+    """Start the replicas. Raises ConfigError if one of them does not start."""
     try:
         serve.run(application, name="codespec", logging_config={"log_level": "WARNING"})
     except RuntimeError as error:
-        fix = "look for the daemon's last line in the logs of Ray's session"
+        fix = "see the daemon's last line in the logs of Ray's session"
         raise ConfigError("The replicas did not start", fix) from error
 
 

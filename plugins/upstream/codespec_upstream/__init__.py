@@ -1,4 +1,4 @@
-"""Completions from another server: an OpenAI-compatible server generates the text, the daemon does everything else.
+"""Completions by another server: an OpenAI-compatible server generates the text, and the daemon does everything else.
 
-No model is loaded, and neither torch nor transformers is needed.
+The daemon then loads no model, and needs neither torch nor transformers.
 """

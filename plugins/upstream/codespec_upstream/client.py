@@ -1,7 +1,7 @@
-"""The client of an OpenAI-compatible server: its models, whole completions and streams of chunks.
+"""An HTTP client for OpenAI-compatible servers: the list of models, whole completions and streams of chunks.
 
-Every failure becomes an UpstreamError of one sentence. TLS certificates are verified. Redirects and compressed bodies
-are refused, and proxy variables of the environment are ignored. Every wait has a time limit.
+Every failure becomes an UpstreamError of one sentence. The client verifies TLS certificates, refuses redirects and
+compressed bodies, and ignores the proxy variables of the environment. Every wait has a time limit.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ MAX_BODY = 1 << 20  # bytes of a reply that is not streamed
 MAX_CONNECTIONS = 128
 MAX_EVENT = 1 << 18  # bytes
 MAX_VALUES = 1 << 14  # JSON values in one event
-MAX_SECONDS = 600.0  # for one stream
-MAX_RETRY_AFTER = 60  # seconds; a longer Retry-After is cut
+MAX_SECONDS = 600.0  # duration of one stream
+MAX_RETRY_AFTER = 60  # seconds; a longer Retry-After is reduced
 MAX_QUOTED = 200  # characters of a server's message that an error quotes
 EVENTS, JSON = "text/event-stream", "application/json"
 MAX_COUNT = 1 << 31  # tokens
@@ -43,7 +43,7 @@ CHECK_SERVER = "check that it is an OpenAI-compatible server"
 
 
 def base_of(url: str) -> str:
-    """Return the address of the server's API, which ends in /v1. Raises ConfigError for an unusable URL."""
+    """Return the base URL of a server's API, which ends in /v1. Raises ConfigError if the URL is not usable."""
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and is_host(parts.hostname or "") and (parts.port or 1) > 0
@@ -57,9 +57,9 @@ def base_of(url: str) -> str:
 
 
 class Excess(NamedTuple):
-    """The tokens of a prompt that was too long, and the tokens of the model's context.
+    """The number of tokens in a prompt that was too long, and in the model's context.
 
-    `is_bound`: the server stopped counting at its limit, as vLLM does, so the prompt has `prompt` tokens or more.
+    If `is_bound`, the server (vLLM) stopped counting at a limit, so the prompt has at least `prompt` tokens.
     """
 
     prompt: int
@@ -68,7 +68,7 @@ class Excess(NamedTuple):
 
     @classmethod
     def read(cls, report: Mapping[str, Any]) -> Excess | None:
-        """Read a server's error: llama-server's two numbers, or the sentence of OpenAI and vLLM. None for others."""
+        """Parse the error of llama-server, OpenAI or vLLM about a prompt that is too long, else return None."""
         error = report.get("error", report)
         if not isinstance(error, dict):
             return None
@@ -83,10 +83,10 @@ class Excess(NamedTuple):
 
 
 class UpstreamError(ServeError):
-    """A failure of the server that writes for the daemon.
+    """A failure of the upstream server.
 
-    `again`: the request did not reach the server or got no answer, so the daemon can repeat it. `unwell`: the fault is
-    the server's, so the next request would fail too. `excess`: the prompt was longer than the model's context.
+    `again`: the daemon can repeat the request, because the server did not get or answer the request. `unwell`: the
+    server is at fault, so the next request would fail too. `excess`: the prompt was longer than the model's context.
     """
 
     party = "upstream"
@@ -101,12 +101,12 @@ class UpstreamError(ServeError):
 
     @property
     def reason(self) -> str:
-        """The problem as a part of a sentence."""
+        """The problem without a capital letter, for use inside a sentence."""
         return self.fault.problem[:1].lower() + self.fault.problem[1:]
 
 
 class UpstreamClient:
-    """The client of one server. `patience` is the number of seconds to wait for its next event, or for a reply."""
+    """A client of one server. `patience` is the maximum wait in seconds for a reply, and for each event of a stream."""
 
     def __init__(self, url: str, key: str = "", patience: float = 30.0) -> None:
         self.base = base_of(url)
@@ -134,7 +134,7 @@ class UpstreamClient:
         await self._session.close()
 
     async def models(self) -> list[dict[str, Any]]:
-        """Return the entries of /v1/models."""
+        """Return the models that /v1/models lists, at least one. Raises UpstreamError."""
         reply = await self._whole("GET", "/models")
         data = reply.get("data")
         entries = data if isinstance(data, list) else []
@@ -144,11 +144,11 @@ class UpstreamClient:
         return listed
 
     async def complete(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a whole completion."""
+        """Request a completion without streaming and return the reply. Raises UpstreamError."""
         return await self._whole("POST", "/completions", body)
 
     async def chunks(self, body: Mapping[str, Any], session: str = "") -> AsyncGenerator[dict[str, Any], None]:
-        """Yield the chunks of a streamed completion, and {} for its `[DONE]`. Closing it closes the connection."""
+        """Yield the chunks of a streamed completion, and {} for `[DONE]`. Closing the generator aborts the request."""
         async with self._reply("POST", "/completions", body, session) as response:
             self._demand_type(response, EVENTS)
             reader, latest = EventReader(MAX_EVENT), time.monotonic() + MAX_SECONDS
@@ -164,7 +164,7 @@ class UpstreamClient:
                 raise self._error("broke off in the middle of an event", "look at its log")
 
     async def _next(self, response: aiohttp.ClientResponse, reader: EventReader) -> list[tuple[str, bytes]]:
-        """Read until an event is complete; return the events, or an empty list at the end of the body."""
+        """Read until at least one event is complete, and return the events, or an empty list at the end of the body."""
         events: list[tuple[str, bytes]] = []
         try:
             async with asyncio.timeout(self.patience):
@@ -196,7 +196,7 @@ class UpstreamClient:
                 raise self._error(str(error), CHECK_SERVER) from error
 
     async def _body(self, response: aiohttp.ClientResponse) -> bytes:
-        """Return a whole body. Raises UpstreamError if it is too long or late."""
+        """Return a whole body. Raises UpstreamError if the body is too long or arrives too late."""
         data = bytearray()
         try:
             async with asyncio.timeout(self.patience):
@@ -214,7 +214,7 @@ class UpstreamClient:
     async def _reply(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, session: str = ""
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request and yield the reply, whose status is 200. Leaving before its end closes the connection."""
+        """Send a request and yield a reply with status 200. Exiting before the reply's end closes the connection."""
         assert self._session is not None
         headers = {SESSION_HEADER: session} if session else {}
         data = None
@@ -248,7 +248,7 @@ class UpstreamClient:
             raise self._error(f"answered with {response.content_type[:80]} instead of {wanted}", "check the address")
 
     async def _refusal(self, response: aiohttp.ClientResponse, path: str) -> UpstreamError:
-        """Return the error for a reply whose status is not 200."""
+        """Build the error for a reply whose status is not 200."""
         status, wait = response.status, response.headers.get("Retry-After", "")
         seconds = int(min(float(wait), MAX_RETRY_AFTER)) if wait.isascii() and wait.isdigit() else 1
         if 300 <= status < 400:
@@ -273,7 +273,7 @@ class UpstreamClient:
         return refusal
 
     async def _report(self, response: aiohttp.ClientResponse) -> dict[str, Any]:
-        """Return the server's own report of an error, or {} if it is no JSON object."""
+        """Return the JSON object in the body of an error reply, or {} if the body is anything else."""
         try:
             return read_object(await self._body(response))
         except (NotAnObject, UpstreamError):
@@ -300,11 +300,11 @@ class UpstreamClient:
 
 
 class NotAnObject(Exception):
-    """Raised for data that is not a JSON object. Its message is a clause about the server."""
+    """Raised for data that is not a JSON object. The message is a clause whose subject is the server."""
 
 
 def read_object(data: bytes) -> dict[str, Any]:
-    """Return a JSON object. Raises NotAnObject for anything else."""
+    """Parse a JSON object. Raises NotAnObject for other data."""
     try:
         value = parse_json(data, MAX_VALUES)
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""`codespec serve --upstream URL` and its part of `codespec doctor`: what `codespec.cli.parts.BackEnd` describes."""
+"""`codespec serve --upstream URL` and the checks of `codespec doctor` for it, an implementation of `BackEnd`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from codespec_upstream.client import UpstreamClient
 from codespec_upstream.probe import Facts, look
 from codespec_upstream.source import Upstream
 
-SLOW = 1.0  # seconds for one token, after which suggestions come too late
+SLOW = 1.0  # seconds for one token; a slower server is too slow for suggestions
 MAX_PATIENCE = 10.0  # seconds that `codespec doctor` waits for the server
 
 
 def connect(options: argparse.Namespace, config: ServeConfig) -> Upstream:
-    """Return the configured server as a source of text. Raises ConfigError for settings that can't be used."""
+    """Return the configured server as a source of text. Raises ConfigError for invalid or contradictory settings."""
     named = [f"--{name}" for name in PAIR if getattr(options, name) is not None]
     if named:
         problem = f"{' and '.join(named)} can't be used with an upstream server ({config.upstream})"
@@ -34,7 +34,7 @@ def connect(options: argparse.Namespace, config: ServeConfig) -> Upstream:
 
 
 def check(config: ServeConfig) -> Iterator[Finding]:
-    """Check the configured server: its models, how it fills in, and the time of one token."""
+    """Check the configured server: its models, its support for fill-in-the-middle, and the time of one token."""
     try:
         facts = asyncio.run(_look(config))
     except CodespecError as error:
@@ -56,7 +56,7 @@ def check(config: ServeConfig) -> Iterator[Finding]:
 
 
 def client_of(config: ServeConfig, patience: float) -> UpstreamClient:
-    """Return a client of the configured server. Raises ConfigError if its URL or key can't be used."""
+    """Return a client of the configured server. Raises ConfigError if the URL or the key is not usable."""
     return UpstreamClient(config.upstream, read_token(config.upstream_token_file, {}, least=1), patience)
 
 

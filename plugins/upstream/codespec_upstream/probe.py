@@ -1,7 +1,7 @@
-"""Probe a server for its model, its context and its way to fill in the middle, and stop sending to a broken one.
+"""Find out a server's model, context and support for fill-in-the-middle, and stop sending requests to a broken server.
 
-Some servers silently ignore `suffix`, so it counts as supported only if it makes the prompt longer. After repeated
-failures, a circuit breaker refuses requests at once until a probe succeeds (Nygard 2007).
+Some servers silently ignore `suffix`. The field counts as supported only if the server counts more prompt tokens with
+it. After repeated failures, a circuit breaker refuses requests at once until a probe succeeds (Nygard 2007).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from codespec.errors import Fault
 from codespec.text.fim_templates import family_named
 from codespec_upstream.client import UpstreamClient, UpstreamError
 
-CONTEXT = 4096  # tokens, for a server that does not report its context
+CONTEXT = 4096  # tokens, assumed if the server does not report the context
 MAX_CONTEXT = 1 << 20
 MIN_LONGER = 8  # prompt tokens that a suffix must add; SUFFIX has more than twice as many
-OWNERS = ("vllm", "sglang")  # they hide a control token that starts another file, and then write that file
+OWNERS = ("vllm", "sglang")  # by default, these hide the control token after which a model writes another file
 SHOW_CONTROLS = {"skip_special_tokens": False}
 MAX_FAILURES = 5  # in a row
-FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0  # seconds before the first probe, which double after each failed one
+FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0  # seconds before a probe; each failed probe doubles the wait
 PROMPT = "def add(a, b):\n    return "
 SUFFIX = "\n\n\nprint(add(1, 2))\nprint(add(3, 4))\nprint(add(5, 6))\nprint(add(7, 8))\n"
 
@@ -31,9 +31,9 @@ SUFFIX = "\n\n\nprint(add(1, 2))\nprint(add(3, 4))\nprint(add(5, 6))\nprint(add(
 class Facts:
     """The properties of a server.
 
-    `family` is the model family, derived from the model's name ("": unknown). `by_suffix` is set if the server supports
-    `suffix`. `latency` is the time to generate one token, in seconds. `context` is in tokens, and `context_known` is
-    set if the server reports it.
+    `family` is the model family, derived from the model's name ("": unknown). `by_suffix` tells whether the server
+    supports the field `suffix`, and `context_known` whether the server reports `context`, which is in tokens. `latency`
+    is the time to generate one token, in seconds.
     """
 
     model: str
@@ -46,14 +46,14 @@ class Facts:
 
     @property
     def fill_in(self) -> str:
-        """How the server fills in the middle, as a phrase; "" if it can't."""
+        """The server's method of fill-in-the-middle as a phrase, or "" if there is none."""
         if self.by_suffix:
             return "by its own suffix"
         return f"by the {self.family} template" if self.family else ""
 
 
 async def look(client: UpstreamClient, model: str = "") -> Facts:
-    """Return a server's properties. Raises UpstreamError if it can't be used, or does not serve `model`."""
+    """Find out a server's properties. Raises UpstreamError if the server fails or does not serve `model`."""
     entry = _choose(await client.models(), model)
     name = str(entry["id"])
     begun = time.perf_counter()
@@ -66,7 +66,7 @@ async def look(client: UpstreamClient, model: str = "") -> Facts:
 
 
 def one_token(model: str) -> dict[str, Any]:
-    """Return a request for one token."""
+    """Build the body of a request for one token."""
     return {"model": model, "prompt": PROMPT, "max_tokens": 1, "temperature": 0.0}
 
 
@@ -76,7 +76,7 @@ async def _takes_suffix(client: UpstreamClient, model: str, plain: Mapping[str, 
     except UpstreamError as error:
         if error.again:
             raise
-        return False  # an unknown field, or a feature that fails there
+        return False  # the server rejects the field
     before, behind = _prompt_tokens(plain), _prompt_tokens(filled)
     return before is not None and behind is not None and behind >= before + MIN_LONGER
 
@@ -99,7 +99,7 @@ def _choose(models: list[dict[str, Any]], wanted: str) -> dict[str, Any]:
 
 
 def _context(entry: Mapping[str, Any]) -> int | None:
-    """Return the context in an entry of /v1/models, whose field depends on the server, or None."""
+    """Return the context from an entry of /v1/models, or None. The field's name depends on the server."""
     meta = entry.get("meta")
     of_vllm, of_llama_cpp = entry.get("max_model_len"), meta.get("n_ctx") if isinstance(meta, dict) else None
     for value in (of_vllm, of_llama_cpp, entry.get("max_context_length"), entry.get("context_length")):
@@ -110,9 +110,9 @@ def _context(entry: Mapping[str, Any]) -> int | None:
 
 @dataclass(slots=True)
 class Circuit:
-    """A circuit breaker. While it is open, no requests are sent; a failure counts if the server itself is at fault.
+    """A circuit breaker, which refuses requests while it is open. Only failures that are the server's fault count.
 
-    `reason` is the last failure. `held_until` is the end of the server's Retry-After, in seconds of `time.monotonic`.
+    `reason` describes the last failure. `held_until` is when the server's Retry-After ends, by `time.monotonic`.
     """
 
     failures: int = 0  # in a row
@@ -129,7 +129,7 @@ class Circuit:
 
     @property
     def warning(self) -> str:
-        """A sentence for the user if the circuit is open, or ""."""
+        """A sentence for the user if the circuit breaker is open, else ""."""
         if not self.is_open:
             return ""
         seconds = time.monotonic() - self.since
@@ -147,12 +147,12 @@ class Circuit:
             raise UpstreamError(fault, 503, max(1, round(self.wait)), unwell=False)
 
     def succeed(self) -> None:
-        """Record a success, which closes the circuit."""
+        """Record a success, which closes the circuit breaker."""
         self.failures, self.wait, self.reason = 0, FIRST_WAIT, ""
         self.opened.clear()
 
     def fail(self, error: UpstreamError) -> None:
-        """Record a failure. Open the circuit after MAX_FAILURES in a row."""
+        """Record a failure. MAX_FAILURES in a row open the circuit breaker."""
         if error.status == 429:
             self.held_until = time.monotonic() + error.retry_after
         if not error.unwell:

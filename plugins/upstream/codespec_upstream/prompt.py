@@ -1,7 +1,7 @@
-"""Lay out a prompt for a server with an unknown tokenizer, as bytes and the markers of a model family.
+"""Lay out a prompt for a server whose tokenizer is unknown, from bytes and the markers of a model family.
 
-`text.fim` sizes and arranges prompts in token ids. Here an id is a byte or a marker, so prompts get the same layout as
-for a model on this machine.
+`codespec.text.fim` arranges prompts in token ids. Here each byte and each marker has an id, so prompts get the same
+layout as those for a model on this machine.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from codespec.text.fim import Layouts, build_prompt
 from codespec.text.fim_templates import FimMissing, family_tokens, find_template
 from codespec.text.tokenizer import TextTokenizer
 
-BYTES_PER_TOKEN = 3.0  # of code, a low estimate
-MARGIN = 0.9  # of the bytes per token that were counted: the next part of a document may have fewer
-MIN_COUNTED = 64  # tokens of a prompt from which bytes per token are learned
-MAX_DOCUMENTS = 256  # documents whose bytes per token are kept
-ANY = "piped"  # a family without file separators, for servers with `suffix`, which get the prompt without markers
+BYTES_PER_TOKEN = 3.0  # a low estimate for code
+MARGIN = 0.9  # factor for measured bytes per token, because another part of a document may have fewer
+MIN_COUNTED = 64  # tokens; shorter prompts tell too little about the bytes per token
+MAX_DOCUMENTS = 256  # documents whose bytes per token are remembered
+ANY = "piped"  # a family without file separators, for servers that take a `suffix` and get no markers
 
 
 class ByteTokenizer(TextTokenizer):
-    """A vocabulary of 256 bytes and a family's markers. It is not read from a file, as the base's constructor does."""
+    """A vocabulary of 256 bytes and a family's markers, which is not read from a file as other tokenizers are."""
 
     typical_chars = 1
 
@@ -38,21 +38,21 @@ class ByteTokenizer(TextTokenizer):
         self.dummy_prefix = False
 
     def encode(self, text: str) -> list[int]:
-        """Return the bytes of a text."""
+        """Return the UTF-8 bytes of a text as ids."""
         return list(text.encode("utf-8"))
 
     def encode_inside(self, text: str, *, begins: bool = False) -> list[int]:
-        """Return the bytes of a text."""
+        """Return the UTF-8 bytes of a text as ids."""
         return self.encode(text)
 
     def spell(self, pieces: Sequence[bytes]) -> list[list[int]]:
-        """Return the bytes of each piece."""
+        """Return the bytes of each piece as ids."""
         return [list(piece) for piece in pieces]
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The prompt for the server. `suffix` is "" unless the server supports it. `notes` are for the client."""
+    """A prompt for the server. `suffix` is "" unless the server supports that field. `notes` are for the client."""
 
     text: str
     suffix: str = ""
@@ -60,15 +60,15 @@ class Prompt:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the text and the suffix."""
+        """The number of bytes in the text and the suffix."""
         return len(self.text.encode()) + len(self.suffix.encode())
 
 
 class PromptBuilder:
     """Builds the prompts for one model.
 
-    `family` is the model family ("": unknown). With `by_suffix`, the server accepts prefix and suffix separately.
-    `context` limits the tokens of prompt and completion together, `budget` those of an editor's prompt.
+    `family` is the model family ("": unknown). If `by_suffix` is true, the server takes prefix and suffix separately.
+    `context` limits the tokens of prompt and completion together, and `budget` limits those of an editor's prompt.
     """
 
     def __init__(self, family: str, by_suffix: bool, context: int, budget: int) -> None:
@@ -93,9 +93,9 @@ class PromptBuilder:
                 self._density.popitem(last=False)
 
     def build(self, request: CompletionRequest, counted: float = 0.0) -> Prompt:
-        """Return the prompt of a request, and update the layout of its document. Raises RequestError.
+        """Build the prompt of a request, and update the layout of the request's document. Raises RequestError.
 
-        `counted` are the bytes per token of this prompt's text, if a server has counted them; 0: those of its document.
+        `counted` is the number of bytes per token in this prompt's text (0: use the number learned for the document).
         """
         density = min(BYTES_PER_TOKEN, MARGIN * (counted or self._density.get(request.owner, BYTES_PER_TOKEN / MARGIN)))
         fills = fills_in(request) and not isinstance(self._template, FimMissing)
@@ -126,14 +126,14 @@ class PromptBuilder:
         return room if request.shape == "raw" else min(room, self.budget)
 
     def _as_text(self, text: str) -> str:
-        """Insert a space into each marker in a text; otherwise the server would read it as a control token."""
+        """Insert a space into each marker in a text, which the server would otherwise read as a control token."""
         for marker in self._markers:
             if marker in text:
                 text = text.replace(marker, f"{marker[0]} {marker[1:]}")
         return text
 
     def _parts(self, ids: Sequence[int]) -> tuple[str, str]:
-        """Return prefix and suffix of a prompt, which three markers separate."""
+        """Return the prefix and the suffix of a prompt, which begin after the first and the second of three markers."""
         first, second, last = (place for place, number in enumerate(ids) if number >= 256)
         return self._spelled(ids[first + 1 : second]), self._spelled(ids[second + 1 : last])
 

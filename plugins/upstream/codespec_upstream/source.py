@@ -1,7 +1,7 @@
 """A source of text that sends each request to another server and turns its chunks into events.
 
-It runs on the event loop. Prompts, endings, filters and time limits are the same as with an engine. Identical requests
-share one completion, and a newer request for a document replaces the older one.
+All work runs on the event loop. Prompts, endings, filters and time limits are the same as with an engine. Identical
+requests share one completion, and a newer request for a document replaces an older request.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from codespec_upstream.probe import FIRST_WAIT, LONGEST_WAIT, Circuit, Facts, lo
 from codespec_upstream.prompt import Prompt
 from codespec_upstream.writer import RemoteWriter, begin, finish, refuse_tokens
 
-SLOTS = 32  # requests at once; more wait in the server's own queue
+SLOTS = 32  # concurrent requests that the daemon reports; the server queues further requests
 LOOK_EVERY = 0.01  # seconds between checks of a time limit that depends on the text
 
 
@@ -41,7 +41,7 @@ class Work:
 
 
 class Upstream(Source):
-    """A server as a source of text. `model` is its model's name ("": its only one), `budget` the prompt budget."""
+    """A server as a source of text. `model` is a model's name ("": the only model), `budget` is in prompt tokens."""
 
     def __init__(self, client: UpstreamClient, model: str = "", budget: int = 2048) -> None:
         super().__init__()
@@ -52,23 +52,23 @@ class Upstream(Source):
         self._model, self._budget = model, budget
         self._facts: Facts | None = None
         self._works: list[Work] = []
-        self._builder = ThreadPoolExecutor(1, "codespec-prompts")  # one, since a layout belongs to successive prompts
+        self._builder = ThreadPoolExecutor(1, "codespec-prompts")  # keeps the order of prompts
         self._loop: asyncio.AbstractEventLoop | None = None
         self._life: asyncio.Task[None] | None = None
 
     @property
     def num_running(self) -> int:
-        """Number of open requests that are being written."""
+        """The number of open requests."""
         return sum(len(work.job.handles) for work in self._works)
 
     @property
     def warning(self) -> str:
-        """A sentence if the circuit breaker is open, or ""."""
+        """A sentence for the user if the circuit breaker is open, else ""."""
         return self.circuit.warning
 
     @property
     def remote(self) -> Mapping[str, Any] | None:
-        """The server's state, for /health and /v1/codespec/stats."""
+        """The server's state in the form of /health and /v1/codespec/stats."""
         facts = self._facts
         return {
             "url": self.client.base,
@@ -85,12 +85,12 @@ class Upstream(Source):
         }
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Probe the server, then watch its failures."""
+        """Start to probe the server, and to probe it again after failures."""
         self._loop = loop
         self._life = loop.create_task(self._live())
 
     def admit(self, handle: RequestHandle) -> None:
-        """Take a request. End an older one for its document. Raises UpstreamError if the circuit breaker is open."""
+        """Begin a request and end older requests for its document. Raises UpstreamError if requests are refused now."""
         try:
             self.circuit.demand()
         except UpstreamError:
@@ -103,24 +103,24 @@ class Upstream(Source):
             older.push(empty_completions(older.request, "cancelled"))
 
     def abort(self, handle: RequestHandle) -> None:
-        """Drop a request; close its connection to the server if no other request shares it."""
+        """Drop a request. The connection to the server is closed unless another request shares the completion."""
         for work in [work for work in self._works if work.job is handle.job]:
             if work.job.leave(handle):
                 self.outcomes["cancelled"] += 1
                 self._remove(work)
 
     async def call(self, function: Callable[[], Result]) -> Result:
-        """Run a function."""
+        """Run a function on the event loop, which does all the work here, and return its result."""
         return function()
 
     def stop(self, seconds: float) -> bool:
-        """Stop."""
+        """Stop building prompts. The result is always true, because no thread needs to be waited for."""
         self.state = "stopped"
         self._builder.shutdown(wait=False, cancel_futures=True)
         return True
 
     async def close(self) -> None:
-        """Close the connections to the server. The end of the event loop closes them too."""
+        """Close the connections to the server."""
         if self._life is not None:
             self._life.cancel()
             await asyncio.gather(self._life, return_exceptions=True)
@@ -160,7 +160,7 @@ class Upstream(Source):
                 await self._until_well(facts)
 
     async def _look(self) -> Facts:
-        """Probe the server; wait until it can be reached."""
+        """Probe the server, again and again until it can be reached."""
         wait = FIRST_WAIT
         while True:
             self.progress.phase = "probing the upstream server"
@@ -191,7 +191,7 @@ class Upstream(Source):
         self._failed.set()
 
     def _join(self, handle: RequestHandle) -> None:
-        """Add a handle to the completion of an equal request, or begin a new one."""
+        """Add a handle to the completion of an equal request, or begin a new completion."""
         job = join(handle, [work.job for work in self._works])
         if job.handles == [handle]:
             work = Work(job, handle.session)
@@ -228,7 +228,7 @@ class Upstream(Source):
                 task.cancel()
 
     async def _begin(self, job: Job) -> Prompt:
-        """Give a job its sequences, and return its prompt. Raises RequestError."""
+        """Build the prompt and the sequences of a job, and return the prompt. Raises RequestError."""
         assert self.writer is not None and self._loop is not None
         refuse_tokens(job.request)
         check_length(job.request, self.writer.context)
@@ -236,7 +236,6 @@ class Upstream(Source):
         return prompt
 
     async def _write(self, work: Work, choice: int, prompt: Prompt) -> None:
-        """Write one choice."""
         assert self.writer is not None
         sequence = work.job.sequences[choice]
         if not (sequence.ending and sequence.ending.idle):
@@ -250,7 +249,7 @@ class Upstream(Source):
         self._deliver(work)
 
     async def _stream(self, work: Work, choice: int, prompt: Prompt) -> None:
-        """Write one choice; if the prompt turns out too long for the model's context, write it for a shorter one."""
+        """Write one choice. If the server rejects the prompt as too long, try once more with a shorter prompt."""
         assert self.writer is not None and self._loop is not None
         sequence, prompts = work.job.sequences[choice], self.writer.prompts
         try:
@@ -259,7 +258,7 @@ class Upstream(Source):
             if error.excess is None:
                 raise
             prompts.context = min(prompts.context, error.excess.context)
-            # A server that stopped counting has not told how dense the text is; a token has at least one byte.
+            # If the server stopped counting, assume one byte for each token, the least possible.
             tokens = prompt.nbytes if error.excess.is_bound else error.excess.prompt
             counted, longer = prompt.nbytes / tokens, prompt
             prompts.learn(sequence.request.owner, prompt.nbytes, tokens)

@@ -1,4 +1,4 @@
-"""Write completions from a server's chunks."""
+"""Turn the chunks of a server into the text, the events and the metrics of a completion."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from codespec_upstream.client import UpstreamClient, UpstreamError
 from codespec_upstream.probe import Facts
 from codespec_upstream.prompt import Prompt, PromptBuilder
 
-TAIL_SECONDS = 0.5  # to read the token counts after the end of a text
+TAIL_SECONDS = 0.5  # maximum wait for the token counts after the end of a text
 RETRY_SECONDS = (0.05, 0.2)  # range of the delay before the second try
 MAX_TEXT = 1 << 20  # bytes of one completion
 SPARE_PIECES = 16  # pieces accepted beyond `max_tokens`
@@ -30,7 +30,7 @@ NO_TOKENS = "only the upstream server has the model's tokenizer"
 
 
 class RemoteWriter:
-    """Writes texts from the chunks of one server. `retries` counts second tries."""
+    """Requests completions from one server and appends the chunks to texts. `retries` counts repeated requests."""
 
     def __init__(self, facts: Facts, budget: int) -> None:
         self.facts = facts
@@ -47,7 +47,7 @@ class RemoteWriter:
     async def write(
         self, client: UpstreamClient, text: Text, prompt: Prompt, session: str
     ) -> AsyncGenerator[None, None]:
-        """Append the server's chunks to a text, and yield after each. Leaving early closes the connection."""
+        """Append the server's chunks to a text, and yield after each. Closing the generator closes the connection."""
         half = ""
         async with aclosing(self._chunks(client, self._body(text, prompt), session)) as chunks:
             async for chunk in chunks:
@@ -76,7 +76,7 @@ class RemoteWriter:
     async def _chunks(
         self, client: UpstreamClient, body: Mapping[str, Any], session: str
     ) -> AsyncGenerator[dict[str, Any], None]:
-        """Yield the chunks of a completion. Try once more if the first try got no reply."""
+        """Yield the chunks of a completion. If the server does not reply, repeat the request once."""
         try:
             async with aclosing(client.chunks(body, session)) as chunks:
                 async for chunk in chunks:
@@ -92,7 +92,7 @@ class RemoteWriter:
                 yield chunk
 
     def _body(self, text: Text, prompt: Prompt) -> dict[str, Any]:
-        """Return the request's body. Settings that some servers reject are left out if they have their default."""
+        """Build the body of a request. Fields that some servers reject are left out at their default values."""
         request = text.request
         body: dict[str, Any] = {
             "model": self.facts.model,
@@ -111,13 +111,13 @@ class RemoteWriter:
             body["top_k"] = request.top_k
         if request.min_p:
             body["min_p"] = request.min_p
-        if request.repetition_penalty != 1.0:  # vLLM's and SGLang's name, and llama-server's
+        if request.repetition_penalty != 1.0:  # the names in vLLM and SGLang, and in llama-server
             body |= dict.fromkeys(("repetition_penalty", "repeat_penalty"), request.repetition_penalty)
         return body
 
 
 def begin(writer: RemoteWriter, job: Job) -> tuple[Prompt, list[Text]]:
-    """Return the prompt of a job and its choices. Blocks while another process parses the syntax at the cursor."""
+    """Return the prompt and the choices of a job. Blocks while another process parses the syntax at the cursor."""
     request, began = job.request, time.perf_counter()
     prompt = writer.prompts.build(request)
     if not (prompt.text or prompt.suffix):
@@ -148,7 +148,7 @@ def begin(writer: RemoteWriter, job: Job) -> tuple[Prompt, list[Text]]:
 
 
 def finish(writer: RemoteWriter, text: Text, reason: FinishReason) -> None:
-    """End a text: emit its last events and add it to the metrics."""
+    """End a text: add its last events, and count the text in the metrics."""
     text.stats.total_ms = (time.perf_counter() - text.started) * 1000
     conclude(text, reason)
     writer.metrics.count_end(text.stats)
@@ -157,7 +157,7 @@ def finish(writer: RemoteWriter, text: Text, reason: FinishReason) -> None:
 
 
 def refuse_tokens(request: CompletionRequest) -> None:
-    """Raise RequestError if a request needs the model's tokens."""
+    """Raise RequestError if a request contains token ids or asks for log probabilities."""
     if request.prompt_ids:
         what = f"{FIELD} can't be token ids, since {NO_TOKENS}"
         raise RequestError(Fault("no_tokens", what, "send text", "prompt_ids"))
@@ -168,9 +168,9 @@ def refuse_tokens(request: CompletionRequest) -> None:
 
 
 def read_chunk(chunk: Mapping[str, Any], half: str = "") -> tuple[bytes, str, str]:
-    """Return the text of a chunk, the first half of a surrogate pair at its end, and its finish reason ("": none).
+    """Return a chunk's text, the half of a surrogate pair at the text's end, and the finish reason ("": none).
 
-    Servers in JavaScript may cut a pair; `half` is the first half from the previous chunk. Raises UpstreamError.
+    Servers in JavaScript may split a pair; `half` is the first half from the previous chunk. Raises UpstreamError.
     """
     choices = chunk.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else {}
@@ -188,7 +188,7 @@ def read_chunk(chunk: Mapping[str, Any], half: str = "") -> tuple[bytes, str, st
 
 
 def _count(text: Text, chunk: Mapping[str, Any]) -> None:
-    """Copy the token counts of a chunk, if it has any."""
+    """Copy the token counts of a chunk to the statistics of a text, if the chunk has any."""
     usage = chunk.get("usage")
     if not isinstance(usage, dict):
         return
@@ -204,7 +204,7 @@ def _count(text: Text, chunk: Mapping[str, Any]) -> None:
 
 
 async def _read_tail(text: Text, chunks: AsyncGenerator[dict[str, Any], None]) -> None:
-    """Read the chunks after the end of a text, for their token counts and to make the connection reusable."""
+    """Read the chunks after the end of a text, for the token counts and so that the connection can be reused."""
     with suppress(TimeoutError, UpstreamError):
         async with asyncio.timeout(TAIL_SECONDS):
             async for chunk in chunks:

@@ -1,3 +1,3 @@
-"""codespec's text drafter as a proposer for vLLM: `codespec_vllm.Proposer` (see README.md)."""
+"""A proposer for vLLM that drafts with codespec's lookup and drafter: `codespec_vllm.Proposer` (see README.md)."""
 
 from codespec_vllm.proposer import Proposer as Proposer

@@ -1,4 +1,4 @@
-"""One round of drafting for vLLM's batch: match the rows, learn from the accepted tokens, and draft again."""
+"""One drafting step for vLLM's batch: match rows to requests, learn from the accepted tokens, and draft again."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from codespec_vllm.parts import cost_policy
 from codespec_vllm.rows import Ids, Row, Rows
 from codespec_vllm.settings import Settings
 
-PLAIN_STEPS = 4  # first steps without drafts, which show the time of a step
+PLAIN_STEPS = 4  # steps without drafts at the start, to measure the time of a step
 
 
 class Drafting:
-    """Drafts up to `tokens` target tokens for each row of at most `longest` tokens.
+    """Drafts up to `tokens` target tokens for each row, while the row stays below `longest` tokens.
 
-    `costs` are the costs of the drafters' forwards.
+    `costs` has the costs of each drafter's forwards, by the drafter's name.
     """
 
     def __init__(
@@ -40,10 +40,10 @@ class Drafting:
         self._tokens, self._longest, self._max_rows = tokens, longest, settings.max_rows
         self._rows = Rows(tokenizer, share=bool(settings.share))
         self._plain: list[tuple[int, float]] | None = [] if settings.policy == "cost" else None
-        self._returned = self._drafted = 0.0  # when the last call returned; the seconds of its drafts
+        self._returned = self._drafted = 0.0  # time at which the last call returned, and the seconds it spent on drafts
 
     def step(self, batch: collections.abc.Sequence[Ids], fresh: collections.abc.Sequence[int]) -> list[list[int]]:
-        """Return a draft for each row of the batch, given its ids, the last `fresh[i]` of which are new."""
+        """Return draft ids for each row of the batch. The last `fresh[i]` ids of row i are new since the last call."""
         began = time.perf_counter()
         if len(batch) > self._max_rows:
             self.forget()
@@ -64,7 +64,7 @@ class Drafting:
         return [list(row.candidates.ids) if row is not None else [] for row in following.rows]
 
     def forget(self) -> None:
-        """Drop the state of all rows."""
+        """Forget all rows, and let the proposers free their slots."""
         self._release(self._rows.drop())
         self._returned = 0.0
 
@@ -74,7 +74,7 @@ class Drafting:
                 proposer.release(row.sequence, "stop")
 
     def _learn(self, rows: int, seconds: float) -> None:
-        """Learn the cost of rows from the first steps, of which vLLM ran each in this time."""
+        """Collect the duration of a step without drafts, and choose the policy after PLAIN_STEPS steps."""
         if self._plain is not None:
             self._plain.append((rows, seconds))
             if len(self._plain) == PLAIN_STEPS:

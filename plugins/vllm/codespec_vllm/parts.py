@@ -21,16 +21,16 @@ from codespec.store.resolve import resolve
 from codespec.text.tokenizer import TextTokenizer
 from codespec_vllm.settings import Settings
 
-LOG = logging.getLogger("vllm.codespec")  # under vLLM's logger, so that it prints
-SECONDS = 1.0  # to time the drafter
-ROW_SHARE = 0.04  # cost of a further row relative to the first, before any step with drafts
+LOG = logging.getLogger("vllm.codespec")  # a child of vLLM's logger, whose messages are shown
+SECONDS = 1.0  # duration of the drafter's measurement
+ROW_SHARE = 0.04  # assumed cost of each further row relative to the first, until drafts have been verified
 GRID = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)  # rows of the target's initial cost table
-DRAFT = 5e-4  # seconds of a draft apart from forwards: lookup and retokenization
-CHUNK = 128  # drafter tokens prefilled at a time if there are other rows
+DRAFT = 5e-4  # seconds for lookup and retokenization of a draft
+CHUNK = 128  # tokens of the drafter's prefill chunk while other rows wait
 
 
 def target_tokenizer(name: str) -> TextTokenizer:
-    """Return the tokenizer of vLLM's target: a folder, or a hub id that vLLM has downloaded. Raises ModelError."""
+    """Load the tokenizer of vLLM's target, named by a folder or by a hub id that was downloaded. Raises ModelError."""
     path = resolve(name).fetched()
     if path is None:
         raise ModelError(f"The tokenizer of {name} is not on this machine: give --tokenizer a folder.")
@@ -38,7 +38,7 @@ def target_tokenizer(name: str) -> TextTokenizer:
 
 
 def load_proposers(settings: Settings, target: TextTokenizer) -> list[Proposer]:
-    """Return the lookup and, if it can be loaded, the drafter with a slot for each row."""
+    """Make the suffix lookup and, if the drafter can be loaded, a drafter with a cache slot for each row."""
     parts: list[Proposer] = [SuffixProposer()]
     try:
         if settings.drafter != "none":
@@ -49,7 +49,7 @@ def load_proposers(settings: Settings, target: TextTokenizer) -> list[Proposer]:
 
 
 def time_drafters(proposers: Sequence[Proposer]) -> dict[str, ForwardCost]:
-    """Return the costs of each drafter's forward on this machine, by its name."""
+    """Measure the costs of each drafter's forwards on this machine. Return them by the drafter's name."""
     times = {each.name: measure([each.model], SECONDS)[0] for each in proposers if isinstance(each, DraftModel)}
     return {name: ForwardCost.from_points(Point(*at, found[at]) for at in found) for name, found in times.items()}
 
@@ -57,9 +57,9 @@ def time_drafters(proposers: Sequence[Proposer]) -> dict[str, ForwardCost]:
 def cost_policy(
     drafters: Mapping[str, ForwardCost], sources: Sequence[str], tokens: int, steps: Sequence[tuple[int, float]]
 ) -> CostPolicy:
-    """Return the policy for drafts of up to `tokens` tokens. `steps` are (rows, seconds) of steps without drafts.
+    """Make the policy for drafts of up to `tokens` tokens. `steps` has (rows, seconds) of steps without drafts.
 
-    The target's initial costs are extrapolated from these steps and then follow the actual ones.
+    The target's initial costs are extrapolated from these steps, and are then corrected by measured steps.
     """
     one = median(seconds / (1.0 + ROW_SHARE * (rows - 1)) for rows, seconds in steps)
     target = ForwardCost.from_points(Point(rows, 1, 0, one * (1.0 + ROW_SHARE * (rows - 1))) for rows in GRID)
@@ -75,7 +75,7 @@ def _load_drafter(settings: Settings, target: TextTokenizer) -> DraftModel:
 
 
 def _shipped(target: TextTokenizer) -> Path:
-    """Return the shipped drafter whose tokens are all target tokens, or else the one for any target."""
+    """Return the shipped Qwen drafter's folder if all its tokens are target tokens, else the general drafter's."""
     own = SHIPPED / "qwen-drafter"
     fits = own.is_dir() and set(load_tokenizer(own).token_bytes) <= set(target.token_bytes)
     return own if fits else SHIPPED / "drafter"

@@ -1,4 +1,4 @@
-"""The proposer class for vLLM's setting `{"method": "custom_class", "model": "codespec_vllm.Proposer"}`."""
+"""The class that vLLM loads for `{"method": "custom_class", "model": "codespec_vllm.Proposer"}`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from codespec_vllm.settings import read_settings
 
 
 class Proposer:
-    """A proposer for vLLM 0.32 that drafts by lookup and with a small model that has its own tokenizer."""
+    """A proposer for vLLM 0.32 that drafts by suffix lookup and with a small model that has its own tokenizer."""
 
     def __init__(self, vllm_config: Any) -> None:
         self._settings, self._config = read_settings(), vllm_config
         self._drafting: Drafting | None = None
 
     def load_model(self, *_: object, **__: object) -> None:
-        """Load tokenizer and drafter. The target, which vLLM passes, is not used."""
+        """Load the tokenizer and the drafter. The arguments, such as vLLM's target, are not used."""
         target, tokens = self._config.model_config, self._config.speculative_config.num_speculative_tokens
         tokenizer = target_tokenizer(str(target.tokenizer))
         proposers = load_proposers(self._settings, tokenizer)
@@ -45,7 +45,7 @@ class Proposer:
         batch = [token_ids_cpu[place, : num_tokens_no_spec[place]] for place in range(len(sampled_token_ids))]
         try:
             return self._drafting.step(batch, [len(sampled) for sampled in sampled_token_ids])
-        except Exception:  # an error here would stop vLLM and end all requests, but drafts only save time
+        except Exception:  # an error would end all of vLLM's requests, and drafts only save time
             LOG.exception("codespec stops drafting until the server restarts")
             self._drafting = None
             return [[] for _ in sampled_token_ids]

@@ -1,7 +1,7 @@
 """Represent the rows of vLLM's batch as codespec's sequences.
 
-vLLM passes token ids by row, without request ids, and moves rows between calls. A request's ids only grow, so a row
-belongs to the request whose ids are its prefix. If several match, the longest one is taken.
+vLLM passes the token ids of each row without a request id, and reorders rows between calls. The ids of a request only
+grow, so a row belongs to the request whose ids are the longest prefix of the row's ids.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from codespec.text.fim_templates import FimMissing, find_template
 from codespec.text.tokenizer import TextTokenizer
 
 Ids = NDArray[np.integer]
-EXPECTED = 64  # assumed remaining tokens of a request, because vLLM does not pass its limit
+EXPECTED = 64  # assumed number of remaining tokens of a request, because vLLM does not pass the limit
 NONE = Candidates()
 
 
 @dataclass(slots=True, eq=False)
 class Row:
-    """One request: its ids at the last call, its sequence, and the candidates returned by the last call."""
+    """A request of vLLM: its ids and its draft at the last call, and its sequence."""
 
     ids: Ids
     sequence: Sequence
     candidates: Candidates = NONE
 
     def continues_in(self, ids: Ids) -> bool:
-        """Return whether `ids` are this row's and more."""
+        """Return whether `ids` begin with this row's ids and are longer."""
         end = len(self.ids)
         return end < len(ids) and bool(ids[end - 1] == self.ids[-1]) and np.array_equal(ids[:end], self.ids)
 
 
 @dataclass(slots=True)
 class Following:
-    """One call's rows (None: without a request), the verdicts on the last call's drafts, and the ended requests."""
+    """A call's rows (None: in prefill), the verdicts on the last call's drafts, and the requests that have ended."""
 
     rows: list[Row | None]
     verdicts: list[tuple[Row, Verdict]]
@@ -48,7 +48,7 @@ class Following:
 
 
 class Rows:
-    """The requests of the last call, in order. With `share`, all texts have one scope; otherwise each has its own."""
+    """The requests of the last call. If `share` is true, drafts for a request may copy from other requests."""
 
     def __init__(self, tokenizer: TextTokenizer, *, share: bool = False) -> None:
         self._tokenizer, self._share = tokenizer, share
@@ -58,9 +58,9 @@ class Rows:
         self._count = 0
 
     def follow(self, batch: collections.abc.Sequence[Ids], fresh: collections.abc.Sequence[int]) -> Following:
-        """Match the rows with the last call's requests.
+        """Match the rows of a batch to the requests of the last call.
 
-        The last `fresh[i]` ids of row i are new. A row without new ids is still in prefill.
+        The last `fresh[i]` ids of row i are new since the last call. A row without new ids is still in prefill.
         """
         free = list(self._rows)
         following = Following([None] * len(batch), [], free)
@@ -79,7 +79,7 @@ class Rows:
         return following
 
     def drop(self) -> list[Row]:
-        """Forget all requests and return them."""
+        """Remove all requests and return them."""
         rows, self._rows = self._rows, []
         return rows
 
@@ -96,7 +96,7 @@ class Rows:
         return row
 
     def _grow(self, row: Row, ids: Ids) -> Verdict:
-        """Append the new ids to a row and return the verdict on its candidates."""
+        """Append the new ids to a row, and return the verdict on the row's last draft."""
         sequence, table = row.sequence, self._tokenizer.token_bytes
         new = tuple(int(number) for number in ids[len(row.ids) :])
         drafted = row.candidates.ids
@@ -114,7 +114,7 @@ class Rows:
         return Verdict(accepted, new)
 
     def _read(self, prompt: list[int]) -> tuple[bytes, bytes, bool]:
-        """Return a prompt's text before and after the cursor, and whether its ids end with the former."""
+        """Return a prompt's text before and after the cursor, and whether the prompt ends at the cursor."""
         spelled, marks = self._tokenizer.decode_bytes, self._template
         if marks is not None and prompt[-1:] == [marks.middle_id] and {marks.prefix_id, marks.suffix_id} <= {*prompt}:
             begin, behind = prompt.index(marks.prefix_id), prompt.index(marks.suffix_id)

@@ -1,4 +1,4 @@
-"""Read settings from CODESPEC_VLLM_* environment variables, because vLLM passes none to a proposer class."""
+"""Settings in environment variables CODESPEC_VLLM_*, because vLLM passes no settings to a proposer class."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PREFIX = "CODESPEC_VLLM_"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings, explained in README.md."""
+    """The proposer's settings, which README.md explains."""
 
     drafter: str = "auto"
     dtype: str = "native"
@@ -26,7 +26,7 @@ class Settings:
 
 
 def read_settings(environment: Mapping[str, str] = os.environ) -> Settings:
-    """Return the settings. Raises ConfigError for an unknown variable, a bad number or an unknown policy."""
+    """Read the settings. Raises ConfigError for an unknown variable, an invalid number or an unknown policy."""
     known, values = {PREFIX + field.name.upper(): field for field in fields(Settings)}, dict[str, Any]()
     for name in (name for name in environment if name.startswith(PREFIX)):
         if name not in known:
