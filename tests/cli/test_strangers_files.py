@@ -83,7 +83,7 @@ def check(done: object, words: str) -> None:
 @pytest.mark.parametrize("flag", FLAGS)
 def test_a_home_folder_that_is_not_known(flag: str, tmp_path: Path) -> None:
     done = run_forked(*BEGIN, tmp_path, *(() if flag == "socket" else ("--socket", "none")), f"--{flag}=~nobody-here/x")
-    check(done, "~nobody-here/x begins with a home folder that is not known: give the whole path")
+    check(done, "~nobody-here/x begins with an unknown home folder: give the absolute path")
 
 
 @pytest.mark.parametrize("flag", FLAGS)
@@ -92,9 +92,9 @@ def test_a_path_with_a_nul(flag: str, tmp_path: Path) -> None:
     lines = [f'{name} = "{value}"' for name, value in settings.items()]
     (tmp_path / "codespec.toml").write_text("\n".join(["[serve]", *lines, ""]))
     done = run_forked(*BEGIN, tmp_path, "--config", tmp_path / "codespec.toml")
-    check(done, r"'/a\x00b' is no path")
+    check(done, r"'/a\x00b' is not a valid path")
 
 
 @pytest.mark.parametrize("words", [("keys", "list", "--keys"), ("models", "pull")])
 def test_commands(words: tuple[str, ...]) -> None:
-    check(run_forked(*words, "~nobody-here/x.gguf"), "begins with a home folder that is not known")
+    check(run_forked(*words, "~nobody-here/x.gguf"), "begins with an unknown home folder")
