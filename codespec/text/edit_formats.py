@@ -1,12 +1,12 @@
-"""The prompt formats of next-edit models, read from edit_formats.toml, clients' prompts in them, and their answers.
+"""The prompt formats of next-edit models: read the formats, recognize clients' prompts, and read models' answers.
 
-A format is data: the lines that a window has, the order and the spelling of the prompt's parts, and the ends of an
-answer. `text.edit_prompt` assembles a prompt from it. Clients spell a format's control tokens as text. Only the tokens
-of the recognized format become ids; what else a prompt spells stays text.
+edit_formats.toml describes each format: the lines of the window to rewrite, the parts of a prompt, and the texts that
+end an answer. `text.edit_prompt` builds prompts. If a client's prompt spells control tokens as text, only the tokens of
+its format become ids.
 
-An answer rewrites a window. `AnswerReader` yields its hunks, each as soon as the answer agrees with the old lines
-again; together they turn the window into the answer. Whole lines are compared. After a difference, the texts agree
-again at two equal lines with letters or at three equal lines, because brackets and blank lines occur everywhere.
+An answer is a new version of the window. `AnswerReader` compares whole lines and returns each hunk as soon as the
+answer matches the old lines again. A match is two equal lines with letters or three equal lines, because brackets and
+blank lines are equal everywhere.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from codespec.api.config import EDIT_FORMATS
 from codespec.text.tokenizer import TextTokenizer
 
 Part = str | int  # text, or the id of a control token
-SURE_LINES, SURE_WITH_LETTERS = 3, 2  # equal lines after which a difference is over
+SURE_LINES, SURE_WITH_LETTERS = 3, 2  # equal lines that end a difference
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """How a ready-made prompt of a format is recognized: its beginning, its end, and where the current text is.
+    """How a client's prompt of a format is recognized: it begins with `begins` and ends with `ends`.
 
-    The current text is the last one between `opens` and `closes`. With `headed`, the rest of the line after each of
-    them is a path, and the prompt's text after `closes` is the beginning of the answer. `answer` is an answer in which
-    nothing changes, and `stops` end an answer, if they are not the format's: clients read the end themselves.
+    The current text of the window is the last text between `opens` and `closes`. With `headed`, a path follows each of
+    these two markers on its line, and the text after the path of `closes` begins the answer. `answer` is the answer
+    that changes nothing. `stops` are the texts that end an answer; None means those of the format.
     """
 
     opens: str
@@ -46,7 +46,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditFormat:
-    """One format; edit_formats.toml describes the fields. Line counts exclude the row in focus."""
+    """A prompt format; edit_formats.toml describes the fields. Line counts exclude the row to edit."""
 
     name: str
     prompt: str
@@ -73,11 +73,11 @@ class EditFormat:
     reads: Reading | None = None
 
     def missing(self, vocabulary: Mapping[str, int]) -> tuple[str, ...]:
-        """Return the control tokens that a vocabulary lacks for this format."""
+        """Return the control tokens that the format needs and a vocabulary lacks."""
         return tuple(name for name in self.needs or self.markers if name not in vocabulary)
 
     def split_markers(self, text: str, vocabulary: Mapping[str, int]) -> list[Part]:
-        """Return a text with the format's control tokens as ids, if the vocabulary has them."""
+        """Split a text at the format's control tokens, and replace these by their ids in the vocabulary."""
         known = [re.escape(name) for name in self.markers if name in vocabulary]
         pieces = re.split(f"({'|'.join(known)})", text) if known else [text]
         return [vocabulary[piece] if number % 2 else piece for number, piece in enumerate(pieces)]
@@ -85,7 +85,7 @@ class EditFormat:
 
 @cache
 def edit_formats() -> Mapping[str, EditFormat]:
-    """Return all formats by name, in the order in which models are recognized."""
+    """Return all formats by name. A model has the first format that matches its name."""
     return {
         name: EditFormat(name=name, **_fields(table))
         for name, table in tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8")).items()
@@ -98,15 +98,15 @@ def _fields(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def find_format(setting: str, model: str, tokenizer: TextTokenizer) -> EditFormat | str:
-    """Return the format of a model by the setting `edit_format`, or the reason why there is none, as a clause.
+    """Return the format that the setting `edit_format` chooses for a model, or the reason for none, as a clause.
 
-    With "auto", a model has the first format whose pattern its name, a hub id or a file's name, contains.
+    With "auto", the first format whose pattern `models` matches the model's hub id or file name is chosen.
     """
     assert setting in EDIT_FORMATS
     known = edit_formats()
     if setting == "none":
         return "edits are switched off by the setting edit_format"
-    named = (found for found in known.values() if found.models and re.search(found.models, model, re.IGNORECASE))
+    named = (each for each in known.values() if each.models and re.search(each.models, model, re.IGNORECASE))
     chosen = known[setting] if setting != "auto" else next(named, None)
     if chosen is None:
         return f"{model} was not trained for edits: serve a Sweep or Zeta model, or set edit_format to chat"
@@ -117,9 +117,9 @@ def find_format(setting: str, model: str, tokenizer: TextTokenizer) -> EditForma
 
 
 def encode_parts(tokenizer: TextTokenizer, parts: Sequence[Part]) -> tuple[list[int], str]:
-    """Return the ids of a prompt in parts, and its text without control tokens.
+    """Return the ids of a prompt, and its text without control tokens.
 
-    Adjacent texts are encoded as one, because tokens may cross their border.
+    Adjacent texts are encoded together, because a token may cross the boundary between them.
     """
     merged: list[Part] = []
     for part in parts:
@@ -135,9 +135,10 @@ def encode_parts(tokenizer: TextTokenizer, parts: Sequence[Part]) -> tuple[list[
 
 @dataclass(frozen=True, slots=True)
 class ReadyMadeEdit:
-    """A client's prompt in a format. `prediction` is the answer that changes nothing, after the text already given.
+    """A client's prompt in a format.
 
-    `stops` end an answer, besides control tokens.
+    `prediction` is the answer that changes nothing, without the beginning that the prompt contains. The texts `stops`
+    and control tokens end an answer.
     """
 
     form: EditFormat
@@ -146,14 +147,14 @@ class ReadyMadeEdit:
     stops: tuple[str, ...]
 
     def ids(self, tokenizer: TextTokenizer) -> list[int] | None:
-        """Return the prompt's ids, or None if the vocabulary lacks the format's control tokens."""
+        """Return the prompt's ids, or None if the vocabulary lacks one of the format's control tokens."""
         if self.form.missing(tokenizer.vocab):
             return None
         return encode_parts(tokenizer, self.form.split_markers(self.prompt, tokenizer.vocab))[0]
 
 
 def read_edit_prompt(prompt: str) -> ReadyMadeEdit | None:
-    """Return a next-edit prompt by its format, or None for any other text."""
+    """Recognize a client's next-edit prompt. Returns None for any other text."""
     for form in edit_formats().values():
         reading = form.reads
         if reading is None or not (prompt.startswith(reading.begins) and prompt.rstrip().endswith(reading.ends)):
@@ -169,7 +170,7 @@ def read_edit_prompt(prompt: str) -> ReadyMadeEdit | None:
 
 
 def predict_region(message: str) -> str:
-    """Return the lines that an answer to a chat message repeats, or "" if it marks none as to be edited."""
+    """Return the lines that a chat message marks as to be edited, which its answer is likely to repeat, or ""."""
     form = edit_formats()["zeta-1"]
     assert form.reads is not None
     found = _find_current(form.reads, message)
@@ -177,7 +178,7 @@ def predict_region(message: str) -> str:
 
 
 def _find_current(reading: Reading, prompt: str) -> tuple[str, str] | None:
-    """Return the block with the current text, and what follows it."""
+    """Return the text between the markers of the current text, and the text after them; None without markers."""
     end = prompt.rfind(reading.closes)
     start = prompt.rfind(reading.opens, 0, max(0, end))
     return (prompt[start + len(reading.opens) : end], prompt[end + len(reading.closes) :]) if start >= 0 else None
@@ -185,7 +186,7 @@ def _find_current(reading: Reading, prompt: str) -> tuple[str, str] | None:
 
 @dataclass(frozen=True, slots=True)
 class LineHunk:
-    """Lines that replace the window's lines from `start` up to `end`."""
+    """A hunk: `lines` replace the lines of the window from index `start` up to, not including, `end`."""
 
     start: int
     end: int
@@ -194,11 +195,11 @@ class LineHunk:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The old lines, of which the prompt already gives the first `given` as the beginning of the answer.
+    """The old lines that an answer rewrites; the prompt contains the first `given` lines of the answer.
 
-    `marks` are texts that an answer may repeat at the cursor, and that are no part of the code. `after` are the lines
-    after the old ones, which an answer may go on with. With `keeps_end`, an answer that ends before the old lines do
-    leaves the rest of them, and adds lines after them only at the document's end.
+    `marks` are texts for the cursor, which are removed from an answer. `after` are the lines after the window, which an
+    answer may repeat at its end. With `keeps_end`, old lines that the answer does not reach stay, and lines are added
+    at the end of the window only if the document ends there.
     """
 
     lines: tuple[str, ...] = ()
@@ -209,21 +210,18 @@ class Window:
 
     @property
     def ends(self) -> bool:
-        """Whether the document ends with the window."""
+        """Whether the document ends with the window, except for blank lines."""
         return not any(map(str.strip, self.after))
 
 
 class AnswerReader:
-    """Compares a growing answer with the old lines.
-
-    It `is_over` at the end of the window if no lines may be added there; what follows is ignored.
-    """
+    """Compares a growing answer with the old lines of a window."""
 
     def __init__(self, window: Window) -> None:
         self.window, self.old = window, list(window.lines)
         self._new = list[str]()
-        self._rest = ""  # the last line, which may go on
-        self._at_old = self._at_new = 0  # the texts before these lines are compared
+        self._rest = ""  # the last line, which may be incomplete
+        self._at_old = self._at_new = 0  # lines of the window and of the answer that earlier hunks cover
         self._differs = False
         for line in self.old[: window.given]:
             self._add(line)
@@ -235,14 +233,14 @@ class AnswerReader:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing that follows can change the hunks."""
+        """Whether the rest of the answer cannot change the hunks."""
         return self._at_old == len(self.old) and self.window.keeps_end and not self.window.ends
 
     def finish(self) -> list[LineHunk]:
-        """Read the end of a whole answer and return the hunks that it completes.
+        """Read the end of the answer and return the last hunks; a blank answer has none.
 
-        Blank lines at the end stay those of the window, because models add and drop them at random. Lines that stand
-        after the window are no part of it. An answer without any text changes nothing.
+        Blank lines at the end of the window stay, because models add and drop blank lines at random. Lines at the end
+        of the answer that repeat those after the window are ignored.
         """
         found = self.feed("\n") if self._rest else []
         if not any(map(str.strip, self._new)):
@@ -254,7 +252,7 @@ class AnswerReader:
         rest, written = old[: len(old) - same], new[: len(new) - same]
         end, adds = len(rest), bool(old) or self.window.ends
         if self.window.keeps_end and not (adds and same and any(map(has_letters, rest))):
-            # A model that was not trained for edits ends too early: the lines that it did not reach stay.
+            # A model that was not trained for edits may end too early, so the lines that it did not reach stay.
             end, written = (_replaced(rest, written), written) if adds else (0, [])
         hunk = self._hunk(self._at_old + end, self._at_new + len(written))
         return [*found, hunk] if hunk is not None else found
@@ -270,7 +268,7 @@ class AnswerReader:
         return self._agree_again()
 
     def _agree_again(self) -> LineHunk | None:
-        """Return the hunk that the last lines of the answer end, if they are enough to find them in the old ones."""
+        """Return the hunk before the last lines of the answer if enough of these match old lines."""
         for size in (SURE_WITH_LETTERS, SURE_LINES):
             tail = self._new[max(self._at_new, len(self._new) - size) :]
             if len(tail) < size or (size < SURE_LINES and not all(map(has_letters, tail))):
@@ -285,13 +283,12 @@ class AnswerReader:
         return None
 
     def _hunk(self, end: int, new_end: int) -> LineHunk | None:
-        """Return the hunk up to these lines, or None if nothing differs."""
         lines = tuple(self._new[self._at_new : new_end])
         return LineHunk(self._at_old, end, lines) if lines or end > self._at_old else None
 
 
 def common_end(first: Sequence[str], second: Sequence[str]) -> int:
-    """Return how many lines at the end are equal."""
+    """Return the number of equal lines at the ends of two lists."""
     pairs = zip(reversed(first), reversed(second), strict=False)
     return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second)))
 
@@ -301,9 +298,9 @@ def _without_blank_end(lines: list[str]) -> list[str]:
 
 
 def _beyond(new: Sequence[str], after: Sequence[str]) -> int:
-    """Return how many lines at the end of an answer are the first ones after the window.
+    """Return the number of lines at the end of an answer that repeat the first lines after the window.
 
-    Brackets alone are not enough after other new lines, since these may need them.
+    Lines without letters only count if the answer has no other lines, because new code may need its own brackets.
     """
     for count in range(min(len(new), len(after)), 0, -1):
         tail = list(new[-count:])
@@ -313,7 +310,7 @@ def _beyond(new: Sequence[str], after: Sequence[str]) -> int:
 
 
 def _replaced(old: Sequence[str], new: Sequence[str]) -> int:
-    """Return how many of the last old lines the new ones replace: code replaces code, and a bracket a line with it."""
+    """Return how many old lines the new lines replace: code replaces code, a bracket a line that contains it."""
     count = 0
     for line in new:
         bracket = old[count].strip() if count < len(old) else ""
@@ -322,5 +319,5 @@ def _replaced(old: Sequence[str], new: Sequence[str]) -> int:
 
 
 def has_letters(line: str) -> bool:
-    """Return whether a line holds a letter."""
+    """Return whether a line contains a letter."""
     return any(map(str.isalpha, line))

@@ -1,7 +1,7 @@
-"""Assemble the prompt of a next edit from a format, as ids.
+"""Build the prompt of a next edit in a model's format, as ids.
 
-The control tokens of a format are the only ones: source text, paths and messages are always encoded as text. What does
-not fit is left out, the oldest changes first. Independent of models and requests.
+Control tokens come from the format only: source text, paths and messages are encoded as text. Parts that do not fit
+are left out.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from codespec.text.edit_formats import EditFormat, Part, Window, encode_parts
 from codespec.text.tokenizer import TextTokenizer
 
-MAX_FILE_LINES = 800  # in {file}
-MAX_AFTER = 16  # lines after the window that an answer may go on with
-SPARE = 64  # tokens of an answer in addition to twice the window's
+MAX_FILE_LINES = 800  # lines of the placeholder {file}
+MAX_AFTER = 16  # lines after the window that are compared with the end of an answer
+SPARE = 64  # by default, an answer may have twice the tokens of the window and this many more
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _FENCE = re.compile(r"`{3,}")
 Values = Mapping[str, str | list[Part]]
@@ -24,9 +24,9 @@ Values = Mapping[str, str | list[Part]]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A past change: whole lines that replaced others, which began at `row` of the file.
+    """A past change: at `row` of the file, the lines `new` replaced the lines `old`.
 
-    `predicted` is true for an accepted edit.
+    `predicted` is true if the change was an accepted suggestion.
     """
 
     path: str
@@ -38,11 +38,11 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditContext:
-    """What is known for an edit, wherever it is.
+    """A document and its recent changes, from which a prompt is built.
 
     `lines` are the rows of the document from `first_row` on, without line breaks. `cursor` is a row of the document and
-    a character of that row. `changes` are oldest first. `snippets` are (path, text) pairs and
-    `problems` (row, message) pairs.
+    a character of that row. `changes` are sorted, oldest first. `snippets` are pairs of a path and a text, `problems`
+    pairs of a row and a message.
     """
 
     path: str
@@ -59,8 +59,8 @@ class EditContext:
 class EditPrompt:
     """A prompt, and the window that its answer rewrites.
 
-    The window's lines begin at `start_row` of the document. `prediction` is the answer that changes nothing. `stops`
-    are the texts that end an answer, which has at most `max_tokens` tokens.
+    The window begins at `start_row` of the document. `prediction` is the answer that changes nothing. The texts `stops`
+    end an answer, and an answer has at most `max_tokens` tokens.
     """
 
     ids: list[int]
@@ -84,9 +84,9 @@ def build_edit_prompt(
 ) -> EditPrompt | str:
     """Return the prompt for an edit around row `place` of the document, or a sentence why there is none.
 
-    Prompt and answer have at most `most` tokens. The window is always whole, and the latest change is in the prompt if
-    it fits. Older changes, the lines around the window, problems and other files are added while the prompt has at most
-    `budget` tokens. By default, `max_tokens` is twice the window's tokens and SPARE.
+    Prompt and answer have at most `most` tokens, the answer at most `max_tokens`. The prompt contains the whole window
+    and, if it fits, the latest change. Lines around the window, problems, older changes and other files are added while
+    the prompt has at most `budget` tokens.
     """
     assembly = _Assembly(tokenizer, form, context, place - context.first_row)
     mark = next((mark for mark in _written_marks(form, tokenizer) if any(mark in line for line in assembly.window)), "")
@@ -119,19 +119,19 @@ def build_edit_prompt(
 
 
 def _written_marks(form: EditFormat, tokenizer: TextTokenizer) -> Iterator[str]:
-    """Yield the marks that an answer spells as text, so that the same text in a window would be mistaken for them."""
+    """Yield the marks that an answer spells as text; a window that contains one would be misread."""
     yield from (name for name in form.markers if name not in tokenizer.vocab)
     yield from (mark for mark in (form.mark, form.nothing) if mark)
     yield from (stop.strip() for stop in form.stops if "{" not in stop)
 
 
 class _Assembly:
-    """The parts of one prompt. `counts` says how much of each optional part it contains."""
+    """The parts of one prompt; `counts` has the size of each optional part."""
 
     def __init__(self, tokenizer: TextTokenizer, form: EditFormat, context: EditContext, focus: int) -> None:
         lines = context.lines
         self.tokenizer, self.form, self.context = tokenizer, form, context
-        ends_open = not lines[-1] and focus < len(lines) - 1  # the empty row after the last line break is no line
+        ends_open = not lines[-1] and focus < len(lines) - 1  # whether to leave out the empty row at the end
         self.start, self.end = max(0, focus - form.above), min(len(lines) - ends_open, focus + form.below + 1)
         self.window = lines[self.start : self.end]
         self.given = min(form.prefill, focus - self.start)
@@ -142,9 +142,9 @@ class _Assembly:
         self.counts = dict.fromkeys(("changes", "around", "problems", "file", "snippets"), 0)
 
     def _undo_last_change(self) -> None:
-        """Find the lines before the last change, if its lines are where it made them.
+        """Set the text before the last change, if the change is still in the document.
 
-        Some formats show that change by the two versions of the window, so their history does not repeat it.
+        A format with `last_apart` shows this change by both versions of the window, not in the history.
         """
         lines, last = self.context.lines, self.past[-1] if self.past else None
         if last is None or last.path != self.context.path:
@@ -161,7 +161,7 @@ class _Assembly:
         self.past = self.past[:-1] if self.form.last_apart else self.past
 
     def fill(self, room: int, budget: int) -> None:
-        """Add as much as fits, what helps most first."""
+        """Add the optional parts that fit, most useful first."""
         changes = min(self.form.changes, len(self.past))
         self._grow("changes", min(1, changes), room)
         self._grow("around", self.form.around, budget)
@@ -171,7 +171,7 @@ class _Assembly:
         self._grow("snippets", len(self.context.snippets), budget)
 
     def _grow(self, name: str, most: int, room: int) -> None:
-        """Raise a count to the largest value up to `most` with which the prompt fits, by bisection."""
+        """Raise a count, at most to `most`, while the prompt has at most `room` tokens."""
         least = self.counts[name]
         while least < most:
             self.counts[name] = middle = (least + most + 1) // 2
@@ -211,7 +211,6 @@ class _Assembly:
         return encode_parts(self.tokenizer, [*self._fill_in(form.prompt, values), _joined(self.window[: self.given])])
 
     def _marked(self) -> Sequence[str]:
-        """Return the window with the format's mark at the cursor."""
         if self.context.cursor is None or not self.form.mark:
             return self.window
         row, column = self.context.cursor[0] - self.context.first_row - self.start, self.context.cursor[1]
@@ -230,12 +229,12 @@ class _Assembly:
         }
 
     def _list(self, frame: str, inner: str, item: str, values: Sequence[Values]) -> list[Part]:
-        """Return a part that repeats the template `item` in the template `frame`; nothing without values."""
+        """Fill in the template `item` for each value, and put the results into the template `frame`."""
         items = [part for each in values for part in self._fill_in(item, each)]
         return self._fill_in(frame, {inner: items}) if values else []
 
     def _fill_in(self, template: str, values: Values) -> list[Part]:
-        """Return a template with its placeholders replaced and its control tokens as ids. Values are not searched."""
+        """Return a template with its placeholders replaced and its control tokens as ids; values stay text."""
         parts: list[Part] = []
         for number, piece in enumerate(_PLACEHOLDER.split(template)):
             if number % 2:
@@ -255,7 +254,7 @@ def _rows(text: str) -> list[str]:
 
 
 def _diff(change: Change) -> str:
-    """Return a change as a hunk of a unified diff, without the lines with the file's names."""
+    """Return a change as a hunk of a unified diff, without the two lines of file names."""
     old, new = _rows(change.old), _rows(change.new)
     head = f"@@ -{change.row + 1},{len(old)} +{change.row + 1},{len(new)} @@\n"
     body = (line for line in difflib.ndiff(old, new) if not line.startswith("?"))

@@ -1,10 +1,8 @@
 """Decide whether an editor completion begins at a cursor, its shape (line, statement or block), and where it ends.
 
-`RestOfLine` recognizes the rest of the cursor's line at the end of a completion, where it would be inserted twice.
-
-Uses syntax if the language has a grammar, indentation otherwise. Of the shape's end and the filters', the one that
-becomes decidable at the earliest byte wins, so drafts, rounds and token boundaries cannot move it. No byte is
-reported as certain that a later byte could remove. Operates on bytes, not on tokens.
+The end depends on syntax if the language has a grammar, otherwise on indentation. The shape and each filter may propose
+an end; the one proposed at the earliest byte wins, so the size of a draft or token cannot move the end. A byte counts
+as certain once no later byte can remove it.
 """
 
 from __future__ import annotations
@@ -41,10 +39,10 @@ _CALLED = re.compile(r"!?\(|\[")  # after a name: the name is complete and is ca
 def resolve_scope(shape: Shape, place: Surroundings | None, before: bytes, right: bytes) -> Scope:
     """Return how much to complete.
 
-    `before` ends with the cursor's line up to the cursor; `right` is the rest of that line. `auto` completes the line
-    if there is text to the right or the cursor is in a string or comment. If only closers are to the right, the
-    brackets that the line opens are completed too. Otherwise it completes the block if one was just opened, else the
-    statement. Without a grammar, it completes the line, or on an empty line the block.
+    `before` ends with the cursor's line up to the cursor; `right` is the rest of that line. The shape "auto" means the
+    line if there is text to the right or the cursor is in a string or comment. If only closing brackets are to the
+    right, the brackets that the line opens are completed too. Otherwise "auto" means the block if one was just opened,
+    else the statement; without a grammar, the block after an opener or on an empty line, else the line.
     """
     if shape == "line":
         return Scope.LINE
@@ -64,7 +62,7 @@ def resolve_scope(shape: Shape, place: Surroundings | None, before: bytes, right
 
 
 def why_not(place: Surroundings | None, before: bytes, right: bytes) -> str:
-    """Return the reason not to start a completion at the cursor, as a clause, or "" if one may start."""
+    """Return the reason not to start a completion at the cursor, as a clause, or "" if there is none."""
     left, after = before.decode("utf-8", "ignore")[-1:], right.decode("utf-8", "ignore")
     in_text = place is not None and place.in_text
     if _is_word(after[:1]):
@@ -97,8 +95,8 @@ def _is_word(character: str) -> bool:
     return character.isalnum() or character == "_"
 
 
-# Control tokens of common model families, as models that saw them as text spell them. Tokens that look like ordinary
-# code, such as [SUFFIX], are left out.
+# Control tokens of common model families, which some models write as text. Tokens that look like ordinary code, such as
+# [SUFFIX], are left out.
 MARKERS = (
     *("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|eot_id|>", "<|fim_pad|>", "<EOT>", "</s>", "\n```"),
     "<\uff5cend\u2581of\u2581sentence\uff5c>",
@@ -111,14 +109,14 @@ MAX_LINES = 12  # non-blank lines, the default limit for shape "auto"
 LOOKED_AT = 2048  # bytes of the cursor's line checked for repetition
 MAX_RIGHT = 2048  # bytes of the rest of the line to compare
 _CLOSING_SIGNS = b")]}>\"'` \t"
-LOOKED_BELOW = 8192  # bytes below the cursor: more than the model reads of them
+LOOKED_BELOW = 8192  # bytes after the cursor to compare, more than a model reads
 
 
 class Ending:
-    """End detector of one completion.
+    """Detector of the end of one completion.
 
-    `cut` is the end in bytes, or None while the text grows; `reason` explains it. `idle` is the reason not to start a
-    completion at all, or "" if one may start.
+    `cut` is the length of the completion in bytes, or None until the end is found; `reason` explains the end. `idle`
+    is the reason not to start a completion, or "" if there is none.
     """
 
     def __init__(self, shape: Shape, place: Surroundings | None, prefix: str, suffix: str) -> None:
@@ -144,7 +142,7 @@ class Ending:
         self.reason = ""
 
     def advance(self, data: bytes) -> None:
-        """Append bytes; they may end inside a character."""
+        """Append bytes, which may end inside a character."""
         self._text += data
         self._finder.advance(data)
         self._rest.advance(data)
@@ -153,7 +151,7 @@ class Ending:
         self._decide()
 
     def finish(self) -> None:
-        """Mark the text as complete and decide everything that waited for more bytes."""
+        """Mark the text as complete and make the pending decisions."""
         self._finder.finish()
         for filter_ in self._filters:
             filter_.finish(self._text)
@@ -178,11 +176,11 @@ class Ending:
             self.cut = self._finished(bytes(self._text[: first.keep]))
 
     def _finished(self, text: bytes) -> int:
-        """Return how many bytes of the complete text to keep, 0 if the rest is not worth showing.
+        """Return how many bytes of the complete text to keep, 0 if they contain no word.
 
-        Drops the text that is already to the right of the cursor, or trailing white space if there is none.
+        Text that is already to the right of the cursor is dropped; without such text, trailing white space is.
         """
-        keep = self._shown(text, self._rest.left)
+        keep = self._shown(text, self._rest.left.__getitem__)
         self.reason = self.reason if keep else "nothing worth showing is left"
         return keep
 
@@ -193,7 +191,7 @@ class Ending:
 
 
 def begin_endings(request: CompletionRequest) -> list[Ending | None]:
-    """Return the ending of each choice, or None for raw requests and warm-ups."""
+    """Return the ending of each choice of a request; None for raw requests and warm-ups, which have no shape."""
     if request.shape == "raw" or request.max_tokens == 0:
         return [None] * request.n
     known = request.cursor.language if request.cursor is not None else ""
@@ -203,7 +201,7 @@ def begin_endings(request: CompletionRequest) -> list[Ending | None]:
 
 
 def markers_beside(prefix: str, suffix: str) -> tuple[bytes, ...]:
-    """Return the markers that end a completion here: those that the surrounding text does not contain itself."""
+    """Return the markers that end a completion: those that neither prefix nor suffix contains."""
     known = {*_TAGS.findall(prefix), *_TAGS.findall(suffix)}
     return tuple(
         mark.encode()
@@ -222,14 +220,14 @@ class IndentEnd:
         self._deeper = line.rstrip().endswith(_OPENERS)
         self._closer = right.strip()[:1] if right.strip()[:1] in (b")", b"]", b"}") else b""
         self._text = bytearray()
-        self._shown = 0  # bytes without trailing white space
-        self._depth = 0  # depth of brackets that the text itself opened
-        self._new = False  # the current line is blank so far
+        self._shown = 0  # length without trailing white space
+        self._depth = 0  # number of open brackets in the text
+        self._new = False  # whether the current line is blank so far
         self._width = 0  # indent of the current line
         self.cut: Cut | None = None
 
     def advance(self, data: bytes) -> None:
-        """Append bytes."""
+        """Append bytes, which may end inside a character."""
         for byte in data:
             if self.cut is not None:
                 return
@@ -237,11 +235,11 @@ class IndentEnd:
             self._look(byte)
 
     def finish(self) -> None:
-        """Do nothing: no decision is pending."""
+        """Do nothing, because no decision is pending."""
 
     @property
     def certain(self) -> int:
-        """Number of bytes without trailing white space."""
+        """Number of leading bytes that no later byte can remove."""
         return self.cut.keep if self.cut else self._shown
 
     def _look(self, byte: int) -> None:
@@ -262,9 +260,9 @@ class IndentEnd:
             self._shown = len(self._text)
 
     def _is_shallow(self, byte: int) -> bool:
-        """Return whether a line that starts with `byte` is indented less than the cursor's line.
+        """Return whether the current line, which starts with `byte`, is indented too little for the block.
 
-        After an opener, an equal indent counts as shallow too, unless the line starts with a closing bracket.
+        After an opener, the block must be indented more than the cursor's line, except for its closing bracket.
         """
         return self._width < self._indent or (self._deeper and self._width == self._indent and byte not in b")]}")
 
@@ -274,58 +272,47 @@ class IndentEnd:
             return
         self._depth += 1 if byte in b"([{" else -1
         if self._depth < 0:
-            known = byte == self._closer[0]
-            self.cut = (
-                Cut(len(self._text), len(self._text) - 1, "its end is to the right of the cursor") if known else None
-            )
+            if byte == self._closer[0]:
+                self.cut = Cut(len(self._text), len(self._text) - 1, "its end is to the right of the cursor")
             self._closer = b""
 
 
 class RestOfLine:
-    """Matcher of a completion against `right`, the rest of the cursor's line.
+    """Matcher of a completion against `right`, the rest of the cursor's line, which must not be inserted twice.
 
-    Each byte is read once, whatever the line contains (Knuth, Morris and Pratt 1977).
+    `left` has the number of bytes to keep for each length of the completion, if it ends there: without the rest of the
+    line, or a beginning of it, and without trailing spaces if the rest starts with one. Each byte is read once (Knuth,
+    Morris and Pratt 1977).
     """
 
     def __init__(self, right: bytes) -> None:
         self._stems = [_Stem(stem) for stem in _stems(right[:MAX_RIGHT])]
         self._spaced = right[:1].isspace()
         self._text = bytearray()
-        self._shown = [0]  # by length of the text: bytes left without trailing spaces
-        self._left = [0]  # the same, also without the rest of the line
+        self._shown = [0]  # by length of the completion: the length without trailing spaces, if the rest has a space
+        self.left = [0]
 
     def advance(self, data: bytes) -> None:
-        """Append bytes."""
+        """Append bytes, which may end inside a character."""
         self._text += data
         for stem in self._stems:
             stem.advance(data)
-        for end in range(len(self._left), len(self._text) + 1):
+        for end in range(len(self.left), len(self._text) + 1):
             spare = self._spaced and self._text[end - 1] in b" \t"
             self._shown.append(self._shown[end - 1] if spare else end)
-            size = self._overlap(end)
-            self._left.append(self._left[self._shown[end - size]] if size else self._shown[end])
-
-    def left(self, end: int) -> int:
-        """Return how many of the first `end` bytes to keep if the text ends there.
-
-        Drops the rest of the line, or a beginning of it, if the text repeats it, and a trailing space if the rest
-        starts with one.
-        """
-        return self._left[end]
+            size = next((size for stem in self._stems if (size := stem.overlap(self._text, end))), 0)
+            self.left.append(self.left[self._shown[end - size]] if size else self._shown[end])
 
     def least(self, end: int) -> int:
-        """Return a lower bound of `left` for the first `end` bytes, whatever follows them."""
+        """Return a lower bound of `left` for a completion that begins with the first `end` bytes."""
         begun = (end - size for stem in self._stems for size in stem.begun(end))
-        return min([self._left[end], *(self._left[self._shown[start]] for start in begun)])
-
-    def _overlap(self, end: int) -> int:
-        return next((size for stem in self._stems if (size := stem.overlap(self._text, end))), 0)
+        return min([self.left[end], *(self.left[self._shown[start]] for start in begun)])
 
 
 class _Stem:
-    """One spelling of the rest of a line.
+    """The rest of a line, with or without its closing brackets.
 
-    A border of a text is a prefix of the stem that is a suffix of the text.
+    A border is a prefix of the stem with which the text ends.
     """
 
     def __init__(self, stem: bytes) -> None:
@@ -334,26 +321,26 @@ class _Stem:
         self._border = [0, 0]  # the longest proper border of each prefix of the stem, by its size
         for size in range(1, len(stem)):
             self._border.append(self._grown(self._border[size], stem[size]))
-        self._whole = [0, 0]  # the longest border that can be cut
+        self._whole = [0, 0]  # the longest proper border that can be cut, by the same size
         for size in range(2, len(stem) + 1):
             border = self._border[size]
             fits = border and self._may_end(border) and self._may_begin(stem[size - border - 1])
             self._whole.append(border if fits else self._whole[border])
-        self._longest = [0]  # longest border by length of the text
+        self._longest = [0]  # the longest border, by the length of the text
 
     def advance(self, data: bytes) -> None:
-        """Append bytes."""
+        """Append bytes, which may end inside a character."""
         for byte in data:
             self._longest.append(self._grown(self._longest[-1], byte))
 
     def overlap(self, text: bytearray, end: int) -> int:
-        """Return the size of the longest border of `text[:end]` that begins and ends at word boundaries."""
+        """Return the size in bytes of the longest border of `text[:end]` that begins and ends at word boundaries."""
         size = self._longest[end]
         fits = self._may_end(size) and (size == end or self._may_begin(text[end - size - 1]))
         return size if fits else self._whole[size]
 
     def begun(self, end: int) -> list[int]:
-        """Return the sizes of all borders of a text of `end` bytes that may grow, including the empty one."""
+        """Return the sizes of the borders of the first `end` bytes that later bytes may extend, and 0."""
         sizes, size = [0], self._longest[end]
         while size:
             sizes.append(size)
@@ -361,28 +348,23 @@ class _Stem:
         return [size for size in sizes if size < len(self.stem)]
 
     def _grown(self, border: int, byte: int) -> int:
-        """Return the longest border after one more byte."""
         while border and (border == len(self.stem) or self.stem[border] != byte):
             border = self._border[border]
         return border + (self.stem[border] == byte)
 
     def _may_end(self, size: int) -> bool:
-        """Return whether a border of this size ends at a word boundary and contains more than closing signs."""
+        """Return whether a border ends at a word boundary and contains more than closing signs."""
         if size == len(self.stem):
             return True
         split = size and has_word(self.stem[size - 1 : size]) and has_word(self.stem[size : size + 1])
         return size > self._closers and not split
 
     def _may_begin(self, before: int) -> bool:
-        """Return whether the stem starts at a word boundary after this byte."""
         return not (has_word(bytes([before])) and has_word(self.stem[:1]))
 
 
 def _stems(right: bytes) -> list[bytes]:
-    """Return the spellings of the rest of a line: whole, and without its trailing closers.
-
-    Closers alone identify nothing.
-    """
+    """Return the rest of a line whole and without its closing brackets; nothing if it has only these."""
     whole = right.strip()
     stem = whole.rstrip(_CLOSERS + b" \t")
     if stem:

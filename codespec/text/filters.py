@@ -1,9 +1,7 @@
-"""Cut stop strings, markers, repetitions and slips from a completion.
+"""Cut a completion at stop strings, control tokens, repetitions and likely mistakes.
 
-Each filter follows a growing text and reads each byte once. `cut` is the end of the text: it is decided at one byte
-and later bytes do not move it. `certain` is the number of bytes that no later byte can remove. No filter changes a
-byte: indentation and line ends stay as written. A slip is what the language hardly allows: a second docstring, an
-assignment as a condition.
+Each filter follows a growing text and reads each byte once. Later bytes never move a cut. No filter changes a byte of
+the text before the cut. The mistakes are a second docstring and an assignment in a condition.
 """
 
 from __future__ import annotations
@@ -13,36 +11,35 @@ from collections.abc import Sequence
 
 from codespec_grammars import Cut, Surroundings
 
-LONGEST_PERIOD, MIN_LOOP = 96, 48  # bytes of a unit repeated within a line, and of all its repetitions
-LONG_UNIT = 16  # bytes of a unit that loops if it occurs three times; a shorter one must occur four times
+LONGEST_PERIOD, MIN_LOOP = 96, 48  # most bytes of a unit repeated within a line; fewest of all its repetitions
+LONG_UNIT = 16  # bytes of a unit that may occur twice; a shorter unit may occur three times
 MAX_LINES = 8  # lines of a repeated block
-_NEEDED = {1: 2, 2: 4}  # consecutive lines that must equal those above, by lines of the block; by default its lines
-MAX_BELOW, MIN_WORDS = 40, 4  # non-blank lines below the cursor, and words of a statement, that may not be repeated
+_NEEDED = {1: 2, 2: 4}  # by the number of lines in a block: repeated lines that make a loop (others: one block)
+MAX_BELOW, MIN_WORDS = 40, 4  # non-blank lines below the cursor that are compared; fewest words of such a statement
 _WORDS = re.compile(rb"[\w\x80-\xff]+")
 _NO_STATEMENTS = (b"#", b"//", b"/*", b"*", b"@")
-LONGEST_BLANK = 64  # consecutive bytes of white space in a line; code is rarely indented or aligned further
+LONGEST_BLANK = 64  # consecutive bytes of white space in a line; code rarely has more
 MAX_CONDITION = 400  # bytes of a line up to an assignment
 _QUOTES = (b'"""', b"'''")
 _DOCSTRING = re.compile(rb"[ \t]*[rRuU]?(\"\"\"|''')")
 _MAY_BE_DOCSTRING = re.compile(rb"[ \t]*[rRuU]?(?:\"{0,2}|'{0,2})$")
 _STRING = re.compile(rb"\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\\n])*`")
 _PAIR = re.compile(rb"\([^()\[\]{}]*\)|\[[^()\[\]{}]*\]|\{[^()\[\]{}]*\}")
-_NESTED = 4  # brackets in brackets
-_OF_OPERATORS = tuple(bytes([byte]) for byte in b"=!<>:+-*/%&|^~?.")  # before an `=`
+_NESTED = 4  # maximum depth of brackets
+_OF_OPERATORS = tuple(bytes([byte]) for byte in b"=!<>:+-*/%&|^~?.")  # bytes before a `=` that make it another operator
 _HEAD = re.compile(rb"\b(?:if|elif|elsif|elseif|while|assert)\b")
 
 
 class StopFinder:
-    """Finder of stop strings in a growing text; the result does not depend on the chunk sizes."""
+    """Finder of stop strings in a growing text; the size of the chunks does not change the result."""
 
     def __init__(self, stops: tuple[bytes, ...] = ()) -> None:
         self.stops = stops
 
     def find(self, text: bytes | bytearray, start: int = 0) -> int | None:
-        """Return the offset at which to cut the text, or None if no stop string ends within the bytes from `start` on.
+        """Return the offset at which to cut the text, or None if no stop string ends at or after `start`.
 
-        If several match, the one completed first wins, then the longest, as if read byte by byte, so the cut does not
-        depend on the number of bytes per round.
+        The stop string that ends first wins, and of several that end there the longest.
         """
         matches: list[tuple[int, int]] = []
         for stop in self.stops:
@@ -52,7 +49,7 @@ class StopFinder:
         return min(matches)[1] if matches else None
 
     def held_back(self, text: bytes | bytearray) -> int:
-        """Return the number of trailing bytes that can begin a stop string."""
+        """Return the number of trailing bytes that may be the beginning of a stop string."""
         return max((self._begun(text, stop) for stop in self.stops), default=0)
 
     @staticmethod
@@ -64,7 +61,11 @@ class StopFinder:
 
 
 class Filter:
-    """Filter of one text; `read` is the number of bytes already processed."""
+    """A filter of one text.
+
+    `cut` is the end of the text, None until it is found. `certain` is the number of bytes that no later byte can
+    remove, and `read` the number of bytes already processed.
+    """
 
     def __init__(self) -> None:
         self.cut: Cut | None = None
@@ -72,7 +73,7 @@ class Filter:
         self.read = 0
 
     def advance(self, text: bytearray) -> None:
-        """Process the bytes appended to the text; bytes after a cut have no effect."""
+        """Process the bytes appended to the text since the last call; bytes after a cut have no effect."""
         if self.cut is None:
             self._look(text)
             self.read = len(text)
@@ -104,7 +105,7 @@ class Markers(Filter):
 
 
 class Lines(Filter):
-    """Filter that decides line by line; `line` is the text before the cursor on its line."""
+    """A filter that decides line by line; `line` is the text before the cursor on its line."""
 
     def __init__(self, line: bytes = b"") -> None:
         super().__init__()
@@ -119,27 +120,26 @@ class Lines(Filter):
             self.certain = self._sure(text, self._last(text, len(text)))
 
     def _last(self, text: bytearray, end: int) -> bytes:
-        """Return the last line, up to byte `end`."""
         return (b"" if self._start else self._line) + text[self._start : end]
 
     def _add(self, text: bytearray, line: bytes, end: int) -> None:
-        """Process a line that ends before byte `end`."""
+        """Process a whole line, whose line break is at byte `end` of the text."""
         raise NotImplementedError
 
     def _sure(self, text: bytearray, unfinished: bytes) -> int:
-        """Return the number of certain bytes, given the unfinished last line."""
+        """Return the number of certain bytes of a text whose last line is `unfinished`."""
         return len(text.rstrip())
 
 
 class RepeatedLine(Lines):
-    """Cut above a line that equals one of `below`, lines below the cursor; each has a word."""
+    """Cut above a line that equals one of the lines `below` the cursor."""
 
     def __init__(self, line: bytes, below: Sequence[bytes]) -> None:
         super().__init__(line)
         self._below = frozenset(below)
 
     def finish(self, text: bytearray) -> None:
-        """Check the last line, which is now whole."""
+        """Check the last line, which is complete now."""
         if self.cut is None and self._last(text, len(text)).rstrip() in self._below:
             self._found(text, len(text))
 
@@ -157,10 +157,10 @@ class RepeatedLine(Lines):
 
 
 def lines_below(after: bytes) -> list[bytes]:
-    """Return the lines below the cursor that a completion may not repeat; `after` begins on the cursor's line.
+    """Return the lines below the cursor that a completion may not repeat; `after` is the text after the cursor.
 
-    These are the next non-blank line, and each statement of MIN_WORDS words among the next MAX_BELOW lines that is in
-    the cursor's block or in one around it. Shorter ones, comments and decorators are repeated in ordinary code.
+    They are the next non-blank line, and among the next MAX_BELOW lines each statement of at least MIN_WORDS words in
+    the cursor's block or in an outer one. Ordinary code repeats shorter statements, comments and decorators.
     """
     found, least = list[bytes](), 1 << 30
     for line in [line.rstrip() for line in after.split(b"\n")[1:] if line.strip()][:MAX_BELOW]:
@@ -186,15 +186,12 @@ class MostLines(Lines):
 
 
 class LineLoop(Lines):
-    """Cut after the first of several equal blocks of lines.
-
-    A block of one or two lines must occur three times, a longer block twice.
-    """
+    """Cut after the first of several equal blocks: three blocks of one or two lines, or two longer blocks."""
 
     def __init__(self, line: bytes = b"") -> None:
         super().__init__(line)
         self._lines: list[tuple[int, bytes]] = []  # end and bytes of each whole non-blank line
-        self._runs = [0] * (MAX_LINES + 1)  # by lag: length of the run of lines equal to the line `lag` above
+        self._runs = [0] * (MAX_LINES + 1)  # by lag: the number of last lines that equal the line `lag` lines above
 
     def _add(self, text: bytearray, line: bytes, end: int) -> None:
         if not line.strip():
@@ -208,7 +205,7 @@ class LineLoop(Lines):
                 return
 
     def _sure(self, text: bytearray, unfinished: bytes) -> int:
-        """Return the end of the text above the trailing lines (an unfinished one included) that repeat others."""
+        """Return the end of the text above the last lines that may repeat earlier ones."""
         certain, shown = len(text.rstrip()), unfinished.removesuffix(b"\r") if unfinished.strip() else None
         for lag in range(1, min(MAX_LINES, len(self._lines)) + 1):
             goes_on = self._runs[lag] if shown is None else self._lines[-lag][1].startswith(shown)
@@ -218,7 +215,7 @@ class LineLoop(Lines):
 
 
 class ByteLoop(Filter):
-    """Cut after the first repetition of a short unit within a line, once enough repetitions follow."""
+    """Cut after the second occurrence of a short unit within a line, once it has been repeated often enough."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -226,7 +223,7 @@ class ByteLoop(Filter):
 
     def _begin_line(self, start: int) -> None:
         self._start, self._word = start, -1
-        self._runs = dict[int, int]()  # by lag: length of the run of bytes equal to the byte `lag` before
+        self._runs = dict[int, int]()  # by lag: the number of last bytes that equal the byte `lag` bytes before
 
     def _look(self, text: bytearray) -> None:
         for index in range(self.read, len(text)):
@@ -239,7 +236,6 @@ class ByteLoop(Filter):
         self.certain = len(text) - max(held, default=0)
 
     def _loops(self, text: bytearray, index: int) -> bool:
-        """Process a byte and return whether it completes a loop."""
         before, self._runs = self._runs, {}
         self._word = index if has_word(text[index : index + 1]) else self._word
         first = max(self._start, index - LONGEST_PERIOD)
@@ -256,7 +252,7 @@ class ByteLoop(Filter):
 
 
 class BlankRun(Filter):
-    """Cut before a very long run of white space within a line, as written by a model that lost the indentation."""
+    """Cut before a very long run of white space within a line, which models write that lose the indentation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -273,12 +269,12 @@ class BlankRun(Filter):
 
 
 def has_word(text: bytes | bytearray) -> bool:
-    """Return whether the text contains a letter, a digit or part of a non-ASCII character, not just punctuation."""
+    """Return whether the text contains a letter, a digit or a byte of a non-ASCII character."""
     return any(byte >= 0x80 or chr(byte).isalnum() for byte in text)
 
 
 class SecondDocstring(Lines):
-    """Cut above a docstring that follows another one, or that stands above the block's own."""
+    """Cut above a docstring if the block already has one, above or below it."""
 
     def __init__(self, place: Surroundings) -> None:
         super().__init__(place.line)
@@ -309,7 +305,7 @@ class SecondDocstring(Lines):
         return len((text[: self._start] if held else text).rstrip())
 
     def _found(self, text: bytearray, line: bytes) -> bool:
-        """Cut above a line that begins a second docstring; its quotes must be in the text, not before the cursor."""
+        """Cut above a line that begins a second docstring, unless its quotes stand before the cursor."""
         begun = _DOCSTRING.match(line) if self._after and not self._inside else None
         seen = begun.end() + self._start - (0 if self._start else len(self._line)) if begun else 0
         if seen > 0:
@@ -318,7 +314,7 @@ class SecondDocstring(Lines):
 
 
 def _ends_docstring(above: bytes) -> bool:
-    """Return whether a text ends with a string that is a statement of its own."""
+    """Return whether a text ends with a docstring, a string that is a whole statement."""
     text = above.rstrip()
     if not text.endswith(_QUOTES):
         return False
@@ -328,9 +324,10 @@ def _ends_docstring(above: bytes) -> bool:
 
 
 class Assignment(Filter):
-    """Cut before an assignment in the condition that the cursor's line has begun, as in `if (done = true)`.
+    """Cut before an assignment in a condition that begins before the cursor, as in `if (done = true)`.
 
-    `line` is the line up to the cursor; `condition` matches a head up to the assigned name (`Language.condition`).
+    `line` is the text before the cursor on its line; `condition` is a regular expression for the text before the `=`
+    (see `Language.condition`).
     """
 
     def __init__(self, line: bytes, condition: str) -> None:
@@ -349,7 +346,6 @@ class Assignment(Filter):
         self.certain = len((text[:-1] if text.endswith(b"=") else text).rstrip())
 
     def _assigns(self, written: bytes) -> bool:
-        """Return whether an `=` behind the written text assigns."""
         code = self._line + written
         if self._condition is None or len(code) > MAX_CONDITION or code[-1:] in _OF_OPERATORS:
             return False

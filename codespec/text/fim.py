@@ -1,9 +1,8 @@
-"""Build the prompt of a completion from template, budgets and token healing, as ids, and keep its layout while typing.
+"""Build the prompt of a completion, as ids, from a prefix, a suffix and snippets of other files.
 
-Places prefix, suffix and snippets of other files, and sizes each. A window is anchored, so consecutive prompts of a
-document share a prefix; a prompt depends on its own document's layout and on no other earlier request. The cost is
-bounded by the token budget, not by the length of the text. Source text is always encoded as text: marker-like strings
-in it never become control tokens. Independent of models.
+The layout of a document is kept while the user types, so that consecutive prompts share a prefix and the model reads
+only new text. A prompt depends on no request for another document. The cost is bounded by the token budget, not by the
+length of the text. Control tokens that source text spells are encoded as text.
 """
 
 from __future__ import annotations
@@ -22,40 +21,40 @@ from codespec.text.fim_templates import FimTemplate
 from codespec.text.tokenizer import TextTokenizer
 
 HEAD = 128  # characters that identify the start of a window
-PLACES = 4  # starts remembered for one document
+PLACES = 4  # cached starts of windows in one document
 MAX_TAIL = 64  # tokens
 PAUSE = 5.0  # seconds without a prompt after which typing counts as paused
 OLDEST = 60.0  # maximum seconds to keep snippets while the user types
-MAX_DOCUMENTS = 256  # documents
+MAX_DOCUMENTS = 256
+MAX_CHARS = 8  # characters of a token; code has 2 to 5, so a text with more would not fit anyway
 Snippets = Sequence[tuple[str, str]]  # (path, text)
-# Divisors of the budget. With `psm`, the suffix is read again after a longer tail or another suffix: a smaller share.
+# Parts of the budget are 1/n. A suffix after the prefix (`psm`) gets less, because it is read again more often.
 _SUFFIX_SHARE = {"psm": 8, "spm": 4, "suffix_first": 4}
 _SNIPPET_SHARE = 4
 PLAIN_NOTES = ("snippets are left out: they need a fill-in-the-middle prompt",)
-_SLACK = 8  # 1/8 of the room must be free before a split prefix and suffix are tried whole again
-_MIN = 8
+_SLACK = 8  # 1/8 of the room must be free before a text that was cut is tried whole again
+_MIN = 8  # tokens
 
 
 @dataclass(slots=True)
 class Block:
-    """Ids of other files' snippets, put before a prompt, and the inputs they were built from."""
+    """Ids of other files' snippets, put before a prompt, and the inputs of these ids; `made` is a time in seconds."""
 
     path: str = ""
     snippets: tuple[tuple[str, str], ...] = ()
     ids: list[int] = field(default_factory=list)
     notes: tuple[str, ...] = ()
-    made: float = 0.0  # seconds
+    made: float = 0.0
 
 
 @dataclass(slots=True)
 class Layout:
-    """Positions of one document's windows.
+    """Layout of the last prompt of a document.
 
-    `starts` are the characters of the document at which windows of its prefix began, each with the text there, because
-    edits further up move the position but not the text. The most recent is first; older ones serve a user who jumps
-    elsewhere and back. `split` is true if prefix and suffix did not fit together. `suffix` is the text of the suffix
-    window, `head` that of the prefix window before its tail. `now` is the time of this prompt and `used` that of
-    the previous one, in seconds.
+    `starts` are the starts of recent prefix windows, most recent first: the character offset in the document and the
+    text there, because edits further up move the offset but not the text. `split` is true if prefix and suffix did not
+    fit together. `suffix` is the text of the suffix window, and `head` the text of the prefix window before its tail.
+    `now` is the time of this prompt and `used` the time of the previous one, in seconds.
     """
 
     starts: list[tuple[int, str]] = field(default_factory=list)
@@ -67,15 +66,12 @@ class Layout:
     now: float = 0.0
 
     def find_starts(self, prefix: str, offset: int) -> list[int]:
-        """Return the characters of `prefix` at which windows began, without those that are gone.
-
-        `prefix` begins at character `offset` of the document.
-        """
+        """Return the offsets in `prefix`, which begins at character `offset` of the document, of recent starts."""
         offsets = [_find(head, prefix, max(0, start - offset)) for start, head in self.starts]
         return [place for place in offsets if place >= 0]
 
     def keep_start(self, start: int, prefix: str, offset: int) -> None:
-        """Remember the start of a window of `prefix`."""
+        """Add the start of a window of `prefix`."""
         place, head = offset + start, prefix[start : start + HEAD]
         others = [known for known in self.starts if known[0] != place and known[1] != head]
         self.starts = [(place, head), *others][:PLACES]
@@ -83,8 +79,7 @@ class Layout:
     def keeps_block(self, path: str, snippets: Snippets, room: int) -> bool:
         """Return whether the next prompt reuses the snippets of the last one.
 
-        It does if they are the same, or if they changed while the user keeps typing: new ones would cost a whole
-        prefill for little.
+        Snippets that changed while the user keeps typing are not used yet, because they would cost a whole prefill.
         """
         block = self.block
         if block.path != path or len(block.ids) > room or bool(block.snippets) != bool(snippets):
@@ -100,11 +95,8 @@ class Layouts:
         self.clock = clock
         self._layouts: OrderedDict[Owner, Layout] = OrderedDict()
 
-    def __len__(self) -> int:
-        return len(self._layouts)
-
     def of(self, owner: Owner) -> Layout:
-        """Return the layout of a document, separate for each scope; a new one if the document is ""."""
+        """Return the layout of a document of one client; a new one if the document has no name."""
         if not owner.document:
             return Layout()
         layout = self._layouts.setdefault(owner, Layout())
@@ -116,7 +108,7 @@ class Layouts:
 
 
 def _find(head: str, text: str, expected: int) -> int:
-    """Return the offset of `head` in a text, the one nearest to `expected`, or -1 if absent."""
+    """Return the offset of `head` in a text nearest to `expected`, or -1 if the text lacks it."""
     if not head:
         return -1
     before, after = text.rfind(head, 0, expected + len(head)), text.find(head, expected)
@@ -125,12 +117,9 @@ def _find(head: str, text: str, expected: int) -> int:
     return before if expected - before <= after - expected else after
 
 
-MAX_CHARS = 8  # per token; code has 2 to 5, so text clipped at this limit would not fit anyway
-
-
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Part of a text, its ids and its start as a character offset; `cut` if it is not the whole text."""
+    """Part of a text that begins at character `start`; `cut` is true if it is not the whole text."""
 
     ids: list[int]
     text: str
@@ -141,11 +130,11 @@ class Window:
 def prefix_window(
     tokenizer: TextTokenizer, text: str, budget: int, layout: Layout | None = None, offset: int = 0
 ) -> Window:
-    """Return the end of a text that begins at character `offset` of its document, at most `budget` tokens.
+    """Return the end of a text, at most `budget` tokens; the text begins at character `offset` of its document.
 
-    The window starts at a line. It keeps the start of the layout's last window while that fits and fills half of the
-    budget. When the window is full, the start advances until three quarters of the budget are used. Without a
-    previous window, the start lies on a grid of a quarter of the budget.
+    The window starts at a line. It keeps the start of a recent window that fits and fills at least half of the budget.
+    After a full window, the start advances until three quarters of the budget are used. Without a recent window, the
+    start is near a multiple of a quarter of the budget.
     """
     layout = Layout() if layout is None else layout
     start, ids = _choose_start(tokenizer, text, budget, layout.find_starts(text, offset), offset)
@@ -156,13 +145,11 @@ def prefix_window(
 def split_tail(
     tokenizer: TextTokenizer, text: str, budget: int, layout: Layout, *, keep: bool, renew: bool
 ) -> tuple[list[int], list[int]] | None:
-    """Return the ids of a prefix window in two parts, head and tail, or None without a good place to split.
+    """Return the ids of a prefix window as head and tail, at most `budget` together, or None if no split fits.
 
-    A prompt with the suffix between them gives the tail as the beginning of the middle, so typing only appends to it.
+    The suffix stands between head and tail in the prompt, so the tail begins the middle and typing only appends ids.
     The tail begins with the cursor's line, or with the last word of a very long line. With `keep`, it begins where the
-    last prompt's did while the head is the same and the tail has at most MAX_TAIL tokens (half as many to `renew`), so
-    that new lines append too. It is encoded like the middle that a model writes. Both parts together may have more ids
-    than the text, but at most `budget`.
+    tail of the last prompt did, if the head is the same. A tail has at most MAX_TAIL tokens, half as many with `renew`.
     """
     most = MAX_TAIL // 2 if renew else MAX_TAIL
     kept = len(layout.head) if keep and text.startswith(layout.head) else 0
@@ -178,7 +165,7 @@ def split_tail(
 
 
 def suffix_window(encode: Callable[[str], list[int]], token_bytes: list[bytes], text: str, budget: int) -> Window:
-    """Return the beginning of a text, at most `budget` tokens, cut after a line break if possible."""
+    """Return the beginning of a text, at most `budget` tokens; the window ends after a line break if possible."""
     kept = text[: budget * MAX_CHARS]
     ids = encode(kept)
     while len(ids) > budget or (len(kept) < len(text) and not kept.endswith("\n")):
@@ -197,7 +184,6 @@ def suffix_window(encode: Callable[[str], list[int]], token_bytes: list[bytes], 
 def _choose_start(
     tokenizer: TextTokenizer, text: str, budget: int, anchors: Sequence[int], offset: int
 ) -> tuple[int, list[int]]:
-    """Return the start of a window and its ids."""
     full = False
     for place, anchor in enumerate(anchors):
         ids = tokenizer.encode(text[anchor : anchor + budget * MAX_CHARS + 1])
@@ -214,7 +200,7 @@ def _choose_start(
 
 
 def _starts(tokenizer: TextTokenizer, text: str, budget: int, offset: int, full: bool) -> Iterator[int]:
-    """Yield candidate starts, widest window first; after a `full` window, those that free a quarter."""
+    """Yield possible starts, widest window first; after a `full` window, only starts that free a quarter."""
     clipped = max(0, len(text) - budget * MAX_CHARS)
     if not full and not clipped:
         yield 0
@@ -233,7 +219,7 @@ def _starts(tokenizer: TextTokenizer, text: str, budget: int, offset: int, full:
 
 
 def _line_start(text: str, least: int, limit: int) -> int:
-    """Return the first line start at or after `least`, or `least` itself if its line goes beyond `limit`."""
+    """Return the first start of a line at or after `least`, or `least` if there is none before `limit`."""
     if least == 0 or text[least - 1] == "\n":
         return least
     start = text.find("\n", least, limit) + 1
@@ -242,11 +228,11 @@ def _line_start(text: str, least: int, limit: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TokenPrompt:
-    """Ids to prefill, with the facts that the engine needs.
+    """The ids of a prompt.
 
-    `context` is the prefix's text in the prompt without `held`, the bytes that healing held back and that the
-    completion must spell first. `continues` is true if the ids end with the prefix, which the completion then
-    continues. `prefix_start` is the character of the prefix at which the window begins.
+    `held` are the bytes that healing removed and that the completion must begin with; `context` is the text of the
+    prefix window without them. `continues` is true if the ids end with the prefix. The window begins at character
+    `prefix_start` of the prefix. `trimmed` is true if prefix or suffix are not whole. `notes` are clauses for the user.
     """
 
     ids: list[int]
@@ -275,12 +261,11 @@ def build_prompt(
 ) -> TokenPrompt:
     """Return a prompt of at most `budget` ids for a cursor between `prefix` and `suffix`.
 
-    Without a template, the prompt is the plain prefix and equals the model's own encoding of it. Text that
-    does not fit is cut: the suffix to a quarter of the budget (an eighth if it follows the prefix), snippets (path,
-    text) to a quarter, the prefix to the rest. Updates `layout`, the layout of the document: windows keep their start
-    while they fit, and snippets stay while the user keeps typing, unless `renew`. `offset` is the character of the
-    document at which `prefix` begins. With `append`, the end of the prefix may stand behind the suffix, so that typing
-    appends to any prompt (`split_tail`). Raises RequestError if the budget leaves no room.
+    Without a template, the prompt is the prefix, encoded as the model does. Text that does not fit is cut: the suffix
+    to a quarter of the budget (an eighth if it follows the prefix), the snippets to a quarter, the prefix to the rest.
+    `layout` is read and updated. While the user types, the prompt keeps its snippets, unless `renew` is true. `prefix`
+    begins at character `offset` of the document. With `append`, the end of the prefix may stand after the suffix (see
+    `split_tail`). Raises RequestError if the budget leaves no room.
     """
     layout = Layout() if layout is None else layout
     if template is None:
@@ -291,7 +276,7 @@ def build_prompt(
         layout.block = _block(tokenizer, template, path, snippets, room, layout.now)
     before, after = _windows(tokenizer, template, prefix, suffix, room - len(layout.block.ids), layout, offset)
     moved = layout.starts[:1] != starts or (layout.suffix != suffix_before and template.order != "psm")
-    if moved and layout.block.snippets != tuple(snippets):  # most of the prompt changes: new ones cost little more
+    if moved and layout.block.snippets != tuple(snippets):  # most ids change anyway, so use the new snippets
         layout.block = _block(tokenizer, template, path, snippets, room, layout.now)
         before, after = _windows(tokenizer, template, prefix, suffix, room - len(layout.block.ids), layout, offset)
     layout.used = layout.now
@@ -300,7 +285,7 @@ def build_prompt(
         keep = layout.suffix == suffix_before and layout.block.ids == ids_before
         left = room - len(layout.block.ids) - len(after.ids)
         parts = split_tail(tokenizer, before.text, left, layout, keep=keep, renew=renew)
-    in_middle = template.order == "spm" or parts is not None  # the end of the prefix is the beginning of the middle
+    in_middle = template.order == "spm" or parts is not None  # whether the end of the prefix begins the middle
     head, tail = parts or ([], before.ids)
     held = stable_boundary(held_vocabulary(tokenizer), tail) if heal else HeldBytes()
     kept = tail[: len(tail) - held.count]
@@ -311,18 +296,11 @@ def build_prompt(
 
 
 def _plain(
-    tokenizer: TextTokenizer,
-    prefix: str,
-    budget: int,
-    heal: bool,
-    layout: Layout,
-    offset: int,
-    notes: tuple[str, ...],
+    tokenizer: TextTokenizer, prefix: str, budget: int, heal: bool, layout: Layout, offset: int, notes: tuple[str, ...]
 ) -> TokenPrompt:
     room = _demand_room(budget - len(tokenizer.bos_ids))
     before = prefix_window(tokenizer, prefix, room, layout, offset)
-    # Keep one id in the prompt: a forward pass without ids has no logits.
-    givable = before.ids if tokenizer.bos_ids else before.ids[1:]
+    givable = before.ids if tokenizer.bos_ids else before.ids[1:]  # without any id there are no logits
     held = stable_boundary(held_vocabulary(tokenizer), givable) if heal else HeldBytes()
     ids = [*tokenizer.bos_ids, *before.ids[: len(before.ids) - held.count]]
     return _prompt(ids, before, held, True, before.cut, notes)
@@ -346,7 +324,7 @@ def _demand_room(room: int) -> int:
 def _windows(
     tokenizer: TextTokenizer, template: FimTemplate, prefix: str, suffix: str, room: int, layout: Layout, offset: int
 ) -> tuple[Window, Window]:
-    """Return prefix and suffix whole if they fit together, else the suffix cut to its share, the prefix to the rest."""
+    """Return the windows of prefix and suffix: whole if both fit, else the suffix cut to its share of the room."""
     encode = partial(tokenizer.encode_inside, begins=template.suffix_begins)
     if len(prefix) + len(suffix) <= room * MAX_CHARS:
         before, suffix_ids = tokenizer.encode(prefix), encode(suffix)
@@ -360,7 +338,7 @@ def _windows(
 
 
 def _arrange(template: FimTemplate, head: list[int], tail: list[int], after: list[int]) -> list[int]:
-    """Return the prompt's body. `tail` is the end of the prefix, given as the beginning of the middle."""
+    """Return the ids of markers, prefix and suffix in the order of a template; `tail` begins the middle."""
     middle = [] if template.middle_id is None else [template.middle_id]
     if template.order == "suffix_first":
         return [template.suffix_id, *after, template.prefix_id, *head, *middle, *tail]
@@ -370,7 +348,7 @@ def _arrange(template: FimTemplate, head: list[int], tail: list[int], after: lis
 def _block(
     tokenizer: TextTokenizer, template: FimTemplate, path: str, snippets: Snippets, room: int, now: float
 ) -> Block:
-    """Return the ids of all snippets, each after a separator and its path, then the file's own separator and path."""
+    """Return the block of all snippets, each after a separator and its path; the file's own separator is last."""
     ids: list[int] = []
     notes: tuple[str, ...] = ()
     separator = template.separator_id

@@ -1,8 +1,7 @@
 """The fill-in-the-middle markers of model families: find a model's template, and take ready-made prompts apart.
 
-A template comes from the tokenizer's vocabulary, not from the model's name. Only if another server runs the model, its
-vocabulary is unknown, and `family_named` uses the name. `split_ready_made` recognizes the prompts that
-Continue, Zed, Tabby, twinny, minuet and llm-ls assemble themselves, whatever the model, and needs no vocabulary.
+`find_template` reads the vocabulary; `family_named` uses the model's name, for servers whose vocabulary is unknown.
+`split_ready_made` recognizes the prompts that Continue, Zed, Tabby, twinny, minuet and llm-ls build, for any model.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from codespec.text.tokenizer import TextTokenizer
 from codespec.text.tokenizer_json import token_content
 
 Order = Literal["psm", "spm", "suffix_first"]
-MAX_FILES = MAX_SNIPPETS  # of a ready-made prompt
+MAX_FILES = MAX_SNIPPETS  # files of a ready-made prompt
 _BAR = "\uff5c"  # DeepSeek's wide bar
 _GAP = "\u2581"  # DeepSeek's wide underscore, which is also SentencePiece's space
 _PATH = re.compile(r"[^\s()=;]*[./\\][^\s()=;]*")
@@ -24,11 +23,10 @@ _PATH = re.compile(r"[^\s()=;]*[./\\][^\s()=;]*")
 
 @dataclass(frozen=True, slots=True)
 class FimTemplate:
-    """Order and marker ids (P, S and M) with which one model takes a prefix p and a suffix s.
+    """The order and the marker ids (P, S and M) of a model's fill-in-the-middle prompts for a prefix p and a suffix s.
 
-    `psm`: P p S s M, `spm`: P S s M p, `suffix_first`: S s P p and M if there is one. `separator_id` precedes each file
-    of several. `suffix_begins` is true if training encoded the suffix like a text of its own, with a dummy prefix.
-    `end_ids` end a middle.
+    `psm` is P p S s M, `spm` is P S s M p, and `suffix_first` is S s P p M, where M may be missing. `separator_id`
+    precedes each file. `suffix_begins` is true if the suffix gets a dummy prefix, as in the model's training.
     """
 
     family: str
@@ -41,14 +39,14 @@ class FimTemplate:
 
     @property
     def end_ids(self) -> frozenset[int]:
-        """Ids of the template's own tokens; none belongs in a middle."""
+        """Ids of the template's markers, each of which ends a middle."""
         ids = (self.prefix_id, self.suffix_id, self.middle_id, self.separator_id)
         return frozenset(number for number in ids if number is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class FimMissing:
-    """Reason why a model cannot fill in, as one clause to show to the user."""
+    """The reason why a model cannot fill in, as a clause for the user."""
 
     reason: str
 
@@ -80,7 +78,7 @@ _GLM = ("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>")
 _SEED = ("<[fim-prefix]>", "<[fim-suffix]>", "<[fim-middle]>")
 _FALCON = ("<|prefix|>", "<|suffix|>", "<|middle|>")
 _DEEPSEEK = (f"<{_BAR}fim{_GAP}begin{_BAR}>", f"<{_BAR}fim{_GAP}hole{_BAR}>", f"<{_BAR}fim{_GAP}end{_BAR}>")
-# The first family with all its spellings and marks in the vocabulary wins.
+# A model has the first family whose tokens are all in its vocabulary.
 _FAMILIES = (
     _Family("qwen", *_PIPED, separator="<|file_sep|>", mark="<|repo_name|>"),
     _Family("codegemma", *_PIPED, separator="<|file_separator|>"),
@@ -100,8 +98,8 @@ _FAMILIES = (
     _Family("falcon-h1", *_FALCON),
 )
 
-# By model name, in any spelling of its separators; the first match wins. Left out: Code Llama, whose markers a text
-# spells differently, and models that have the markers but were not trained to fill in (Qwen2.5 without Coder).
+# Families by model name; the first match wins. Code Llama is left out because its markers are spelled differently in
+# text, as are models that have the markers but were not trained to fill in (Qwen2.5 without Coder).
 _NAMES = tuple(
     (re.compile(pattern, re.IGNORECASE), family)
     for pattern, family in (
@@ -126,40 +124,34 @@ FAMILIES = tuple(family.name for family in _FAMILIES)
 
 
 def family_named(model: str) -> str:
-    """Return the family of a model by its name, a hub id or a file's path, or "" if it is not known."""
+    """Return the family of a model, given its hub id or path, or "" if the name is unknown."""
     name = re.sub(r"[_\s]", "-", model.replace("\\", "/").rpartition("/")[2])
     return next((family for pattern, family in _NAMES if pattern.search(name)), "")
 
 
 def family_tokens(name: str) -> tuple[str, ...]:
-    """Return the control tokens by which `find_template` recognizes a family."""
+    """Return all control tokens of a family."""
     return next(family.tokens for family in _FAMILIES if family.name == name)
 
 
 def find_template(tokenizer: TextTokenizer) -> FimTemplate | FimMissing:
-    """Return the template of a vocabulary, or the reason why there is none.
+    """Return the template of a model, or the reason why there is none.
 
-    The keys `fim_prefix`, `fim_suffix` and `fim_middle` of tokenizer_config.json override the search.
-    Suffix-prefix-middle order, in which typing appends to the prompt, is used if the config says that the model has
+    The keys `fim_prefix`, `fim_suffix` and `fim_middle` of tokenizer_config.json replace the known families. The order
+    is suffix-prefix-middle, in which typing appends to the prompt, if tokenizer_config.json says that the model has
     learned it: `"codespec_fim_order": "spm"`, or `"spm"` in `codespec_fim_orders`.
     """
-    prefix, suffix, middle = (
-        token_content(tokenizer.config.get(key)) for key in ("fim_prefix", "fim_suffix", "fim_middle")
-    )
+    config, vocab = tokenizer.config, tokenizer.vocab
+    prefix, suffix, middle = (token_content(config.get(key)) for key in ("fim_prefix", "fim_suffix", "fim_middle"))
     declared = prefix and suffix and middle
     families = (_Family("declared", prefix, suffix, middle),) if declared else _FAMILIES
-    for family in families:
-        if all(name in tokenizer.vocab for name in family.tokens):
-            return _template(tokenizer, family)
-    for family in families:
-        missing = [name for name in family.needed if name not in tokenizer.vocab]
-        if len(missing) < len(family.needed):
-            return FimMissing(f"the vocabulary lacks {' and '.join(missing)}, so the model cannot fill in")
-    return FimMissing("the vocabulary holds no fill-in-the-middle tokens")
-
-
-def _template(tokenizer: TextTokenizer, family: _Family) -> FimTemplate:
-    config, vocab = tokenizer.config, tokenizer.vocab
+    family = next((each for each in families if all(name in vocab for name in each.tokens)), None)
+    if family is None:
+        for each in families:
+            missing = [name for name in each.needed if name not in vocab]
+            if len(missing) < len(each.needed):
+                return FimMissing(f"the vocabulary lacks {' and '.join(missing)}, so the model cannot fill in")
+        return FimMissing("the vocabulary holds no fill-in-the-middle tokens")
     knows_spm = config.get("codespec_fim_order") == "spm" or "spm" in config.get("codespec_fim_orders", ())
     return FimTemplate(
         family=family.name,
@@ -176,7 +168,8 @@ def _template(tokenizer: TextTokenizer, family: _Family) -> FimTemplate:
 class ReadyMade:
     """Parts of a ready-made prompt.
 
-    `files` are (path, text) of the last MAX_FILES files before the prefix; `left_out` is the number of earlier ones.
+    `files` are the path and text of the last MAX_FILES files before the prefix; `left_out` is the number of files
+    before these.
     """
 
     prefix: str
@@ -185,7 +178,7 @@ class ReadyMade:
     left_out: int = 0
 
 
-# What a chat template puts behind a prompt that a client sends as a user's message.
+# A chat template puts this after a prompt that a client sends as a user's message.
 _CHAT_END = re.compile(
     r"\s*(?:(?:\[MIDDLE\]|<\|im_end\|>|<\|im_start\|>assistant|<end_of_turn>|<start_of_turn>model|<\|assistant\|>)\s*)*"
 )
@@ -193,9 +186,9 @@ _CHAT_END = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class _Spelling:
-    """Three markers as clients write them, including adjacent spaces.
+    """The markers of a prompt as clients spell them, with adjacent spaces.
 
-    `separator` precedes each file, and `head` follows the files. `prefix_last`: the prefix follows the last marker.
+    `separator` precedes each file, and `head` follows all files. `prefix_last` is true if the prefix follows `middle`.
     """
 
     prefix: str
@@ -207,7 +200,7 @@ class _Spelling:
     prefix_last: bool = False
 
     def split(self, prompt: str) -> tuple[str, str, str] | None:
-        """Return the text before the markers, the prefix and the suffix; None if this is no whole prompt."""
+        """Return the text before the markers, the prefix and the suffix, or None for any text but a whole prompt."""
         opens, divides = (self.suffix, self.prefix) if self.suffix_first else (self.prefix, self.suffix)
         places = self._places(prompt, opens, divides)
         if places is None:
@@ -224,10 +217,9 @@ class _Spelling:
         return (prompt[:first], other, one) if self.suffix_first else (prompt[:first], one, other)
 
     def _places(self, prompt: str, opens: str, divides: str) -> tuple[int, int, int] | None:
-        """Return where the markers are: the first, the second, and the third or the end of the text.
+        """Return the offsets of the first, second and third marker; without a third, the length of the text.
 
-        Source text between them may hold the same markers if they are balanced: the first one there opens a group, and
-        the third one closes it.
+        Source text between the markers may contain balanced groups of the same markers.
         """
         if opens not in prompt or divides not in prompt or self.middle not in prompt:
             return None
@@ -248,7 +240,7 @@ class _Spelling:
         return (marks[0].start(), dividing[0], marks[-1].start()) if whole else None
 
 
-# The first match wins. Of two spellings with the same markers, the one with files wins.
+# The first spelling that finds files wins, else the first that fits.
 _SPELLINGS = (
     _Spelling(*_PIPED, separator="<|file_sep|>"),  # Qwen, Granite
     _Spelling(*_PIPED, separator="<|file_separator|>"),  # CodeGemma
@@ -269,20 +261,18 @@ _SPELLINGS = (
 
 
 def split_ready_made(prompt: str) -> ReadyMade | None:
-    """Return the parts of a prompt that spells a family's markers as text, or None for other text.
+    """Return the parts of a prompt that spells a family's markers as text, or None for any other text.
 
-    Accepts only whole prompts, from the first marker to the last at the end, so that source text that mentions markers
-    is not mistaken for one. White space and the ends of a chat template may follow. A prompt that was put into markers
-    twice is taken apart twice.
+    The last marker must be at the end, except for the end of a chat template, so that source text that mentions markers
+    is not mistaken for a prompt. If the prefix is itself such a prompt, the result is the parts of that prompt.
     """
     outer = _split_once(prompt)
     if outer is None or outer.files or outer.suffix.strip():
         return outer
-    return _split_once(outer.prefix) or outer  # not deeper: hostile prompts nest thousands of times
+    return _split_once(outer.prefix) or outer  # only once more, because a hostile prompt may nest thousands of times
 
 
 def _split_once(prompt: str) -> ReadyMade | None:
-    """Return the parts of a prompt by its outermost markers."""
     plain: ReadyMade | None = None
     for spelling in _SPELLINGS:
         parts = spelling.split(prompt)
@@ -299,7 +289,7 @@ def _split_once(prompt: str) -> ReadyMade | None:
 
 
 def _files(listed: str, spelling: _Spelling) -> tuple[tuple[str, str], ...]:
-    """Return the path and text of each file; some clients send no paths."""
+    """Return the path and text of each file; the path is "" if the client sent none."""
     if not spelling.separator:
         return ()
     pieces = listed.rsplit(spelling.separator, MAX_FILES)[1:]

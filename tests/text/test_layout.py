@@ -243,13 +243,13 @@ def test_layouts_are_a_documents_own_and_bounded() -> None:
         return layouts.of(Owner(scope, document))
 
     assert of("a") is of("a") is not of("b")
-    assert of("") is not of("") and len(layouts) == 2
+    assert of("") is not of("") and len(layouts._layouts) == 2
     assert of("a").now > of("b").used
-    assert of("a", "another's") is not of("a") and len(layouts) == 3
+    assert of("a", "another's") is not of("a") and len(layouts._layouts) == 3
     kept = of("a")
     for number in range(MAX_DOCUMENTS - 1):
         of(f"other {number}")
-    assert of("a") is kept and len(layouts) == MAX_DOCUMENTS
+    assert of("a") is kept and len(layouts._layouts) == MAX_DOCUMENTS
     for number in range(MAX_DOCUMENTS):
         of(f"more {number}")
-    assert of("a") is not kept and len(layouts) == MAX_DOCUMENTS
+    assert of("a") is not kept and len(layouts._layouts) == MAX_DOCUMENTS

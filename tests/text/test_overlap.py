@@ -23,7 +23,7 @@ def followed(text: bytes, right: bytes) -> RestOfLine:
 
 def left(text: bytes, right: bytes) -> bytes:
     """Return what is left of a finished completion."""
-    return text[: followed(text, right).left(len(text))]
+    return text[: followed(text, right).left[len(text)]]
 
 
 def plain_left(text: bytes, right: bytes) -> bytes:
