@@ -1,7 +1,6 @@
-"""Find the syntactic context at the tip of a text, using one folder of grammar data for each language.
+"""Find the syntactic context at a cursor and the end of a completion there, using a folder of data for each language.
 
-Depends on tree-sitter only, not on codespec or the language server. `ContextTracker` follows a text that grows at its
-tip. To add a language, add a folder with a `language.toml` and a `contexts.scm`.
+This package depends on tree-sitter only, not on codespec. README.md tells how to add a language.
 """
 
 from codespec_grammars.ending import CodeEnd, Cut, Scope

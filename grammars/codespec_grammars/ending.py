@@ -1,8 +1,7 @@
 """Find the end of a completion: the end of the line, of the statement, or of the block.
 
-Uses the lexer, line breaks and indents, but no syntax tree. Each decision depends only on the bytes before it, so
-neither chunk boundaries nor later text can move an end. A line is judged as soon as its first token is known; until
-then, the completion may already have ended above it.
+Lexer states, line breaks and indents decide, not a syntax tree. Later bytes cannot move an end. The first
+token of a line decides whether that line is part of the completion.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from codespec_grammars.surroundings import Closed, Surroundings, ends_item, find
 from codespec_grammars.tracker import max_body_indent
 
 _NEWLINE, _COMMA, _BLANKS = 10, 44, b" \t\r\f"
-_LONG_LINE = 1024  # a line longer than this (bytes) isn't lexed again from its start at each closer
+_LONG_LINE = 1024  # bytes of a line from which the start of the line is not lexed again at each closer
 
 
 class Scope(Enum):
-    """How much to complete: the line, the statement (with the blocks of a compound one), or the enclosing block.
+    """How much to complete: the line, the statement with its blocks, or the enclosing block.
 
-    REST is the line, and the lines in brackets that it opens.
+    REST is the rest of the line, and the lines inside the brackets that the line opens.
     """
 
     LINE = auto()
@@ -36,10 +35,7 @@ _OF_LINES = (Scope.LINE, Scope.REST)
 
 
 class Cut(NamedTuple):
-    """The end of a completion: `keep` is its length in bytes, `seen` the number of bytes that were needed to decide.
-
-    `reason` is a human-readable clause.
-    """
+    """The end of a completion after `keep` bytes, decided at byte `seen`; `reason` is a clause for the user."""
 
     seen: int
     keep: int
@@ -47,7 +43,7 @@ class Cut(NamedTuple):
 
 
 class CodeEnd:
-    """Find the end of the text written at a cursor. `cut` is None until the end has been found."""
+    """Finds the end of the text written at a cursor; `cut` is None until the end is found."""
 
     def __init__(self, around: Surroundings, scope: Scope) -> None:
         self.around, self.scope = around, scope
@@ -57,10 +53,10 @@ class CodeEnd:
         self._checkpoint = around.checkpoint
         self._open = len(around.state.stack)  # number of entries open at the cursor that are still open
         self._line = -len(around.line)  # start of the current line
-        self._new = around.blank  # the current line has not been judged yet
-        self._word = -1  # start of its first word, while the decision depends on that word
-        self._inside = False  # the current line begins inside text or brackets
-        self._introduces = True  # only comments, decorators and the like so far
+        self._new = around.blank  # whether the current line has not been judged yet
+        self._word = -1  # start of the current line's first word, while the decision depends on that word
+        self._inside = False  # whether the current line begins inside text or brackets
+        self._introduces = True  # whether all lines so far are comments or decorators
         self._tail = -1  # the end of a finished block, after which only closers may follow
         self._goes_on = scope is Scope.STATEMENT
         bracket = around.state.brackets[-1][1] if around.state.brackets else -1
@@ -69,11 +65,11 @@ class CodeEnd:
         self._width = around.opener_width if begins else width(around.line)
         deeper = not self._bracketed if begins else self._goes_on and not around.blank
         self._least = self._width + deeper  # the minimum indent of further lines
-        self._item = find_item(around)  # None: a comma ends nothing
+        self._item = find_item(around)  # None if no comma ends the item
         self._comma = -1  # a comma that ends the item, unless its line ends there
-        self._body = -1  # the most indent of the block whose head the last line ended, -1 if it is not known
+        self._body = -1  # the maximum indent of the block whose head is the last line, -1 if unknown
         if around.blank and around.opened and len(around.line) <= (most := self._max_body(around.state)):
-            self._body = most  # else the user has indented the line further
+            self._body = most  # unless the user has indented the line further
         self._closers = {opener.close[-1] for opener in around.rules.openers.values() if opener.close}
         self._brackets = {pair[1].encode()[0] for pair in around.data.brackets} & set(b")]}")
 
@@ -86,13 +82,13 @@ class CodeEnd:
             self._look(byte)
 
     def finish(self) -> None:
-        """Mark the end of input, which completes a pending word at the start of a line."""
+        """Mark the text as complete, which ends a word at the start of a line."""
         if self.cut is None and self._word >= 0:
             self._judge(bytes(self._text[self._word :]))
 
     @property
     def certain(self) -> int:
-        """The number of bytes that later input can't remove from the completion."""
+        """Number of leading bytes that no later byte can remove."""
         if self.cut is not None:
             return self.cut.keep
         if self._tail >= 0:
@@ -105,7 +101,6 @@ class CodeEnd:
 
     @property
     def _above(self) -> bytearray:
-        """The text above the current line."""
         return self._text[: max(0, self._line)]
 
     def _look(self, byte: int) -> None:
@@ -133,7 +128,7 @@ class CodeEnd:
             self._end_item(self._item)
 
     def _end_item(self, begun: bytes) -> None:
-        """End at a comma that ends the item at the cursor. With nothing to the right, one at a line's end stays."""
+        """End at a comma that ends the item at the cursor; at the end of a line with nothing to the right, go on."""
         state, at_cursor = self._state(), self.around.state
         if len(state.stack) != len(at_cursor.stack) or self._open < len(state.stack) or state.comment >= 0:
             self._pass_by(state)
@@ -143,7 +138,7 @@ class CodeEnd:
                 self._end(self._comma, "the item is complete")
 
     def _state(self, without: int = 0) -> LexState:
-        """Return the lexer state after the text, or before its last bytes."""
+        """Return the lexer state after the text, or before the last `without` bytes."""
         self._lexer.text = self.around.before + bytes(self._text[: len(self._text) - without])
         self._lexer.forget(self._checkpoint.pos)
         return self._lexer.run(self._checkpoint, len(self._lexer.text))
@@ -170,7 +165,6 @@ class CodeEnd:
         self._line, self._new, self._inside = len(self._text), True, False
 
     def _max_body(self, state: LexState) -> int:
-        """Return the most indent of the block whose head ends at `state`, in characters, or -1 if nothing shows it."""
         around, text = self.around, self._lexer.text[: state.pos]
         return max_body_indent(around.rules, around.before, text, state)
 
@@ -178,12 +172,12 @@ class CodeEnd:
         return bytes(self._text[self._line :]) if self._line >= 0 else self.around.line + self._text
 
     def _begin_line(self, byte: int) -> None:
-        """Judge the line at its first non-blank byte, or wait for its first word to end."""
+        """Judge the line at its first non-blank byte, or wait for the end of its first word."""
         state, line = self._state(1), self._full_line()
         self._open = min(self._open, len(state.stack))
         own, closes = len(state.stack) > self._open, byte in self._brackets
         self._indent = width(line)
-        # A preprocessor directive inside a block, whose indent is meaningless.
+        # The indent of a preprocessor directive inside a block has no meaning.
         hash_ = byte == 0x23 and b"#" not in self.around.rules.line_comments
         directive = hash_ and self._indent < self._width and (own or bool(self.around.state.stack))
         if in_text(state) is not None or self.scope in _OF_LINES:
@@ -200,7 +194,7 @@ class CodeEnd:
             self._judge(bytes([byte]))
 
     def _accept(self, own: bool) -> None:
-        """Accept the line. The first line of a block, or after a blank cursor line, sets the minimum indent."""
+        """Accept the line; the first line of a block or of a new statement sets the minimum indent."""
         around = self.around
         if not self._above.strip() and not own and self._text[-1] not in self._brackets:
             if self.scope is Scope.STATEMENT and around.blank:
@@ -212,7 +206,7 @@ class CodeEnd:
         self._new, self._word, self._inside = False, -1, own
 
     def _judge(self, first: bytes) -> None:
-        """Decide by its first token whether a line that is not indented enough still belongs to the completion."""
+        """Decide by the first token whether a line that is indented too little still belongs to the completion."""
         state, data = self._state(), self.around.data
         self._open = min(self._open, len(state.stack))
         begins = len(self.around.before) + max(0, self._line)
@@ -227,9 +221,9 @@ class CodeEnd:
             self._end_above("the statement is complete" if self._goes_on else "the block is complete")
 
     def _is_part(self, first: bytes, word: str) -> bool:
-        """Return whether a line at the indent of the statement's first line belongs to the statement.
+        """Return whether a line with the indent of the statement's first line belongs to the statement.
 
-        It does after a decorator or comment, if it begins with a word such as `else`, or if it is the opening `{`.
+        A line does if it follows a decorator or comment, begins with a word such as `else`, or is the opening `{`.
         """
         data = self.around.data
         if self._introduces or dangles(bytes(self._text[: max(0, self._line - 1)])):
@@ -239,7 +233,7 @@ class CodeEnd:
         return word in data.continuation_words and word not in data.label_words
 
     def _close_by_word(self, word: bytes) -> None:
-        """End the block with `fi`, `end` or the like, unless the suffix already closes it."""
+        """End the block with a word such as `fi` or `end`, unless the suffix already contains that word."""
         below = self.around.below
         if width(below) == self._indent and re.match(re.escape(word) + rb"\b", below.strip()):
             self._end_above("its end is to the right of the cursor")
@@ -250,7 +244,7 @@ class CodeEnd:
             self._follow_tail(self._text[self._tail])
 
     def _close(self) -> None:
-        """Handle a closer, which may close something that was open at the cursor."""
+        """Handle a closer, which may close an entry that was open at the cursor."""
         state = self._state()
         if len(state.stack) >= self._open:
             self._pass_by(state)
@@ -258,7 +252,7 @@ class CodeEnd:
         index = self._open = len(state.stack)
         (opener, pos), closed = self.around.state.stack[index], self.around.closed[index]
         at = len(self._text) - len(opener.close)
-        if not self._text.endswith(opener.close):  # ended by something else
+        if not self._text.endswith(opener.close):
             return
         first = self._line >= 0 and not self._text[self._line : at].strip()
         if closed is Closed.SAME_LINE or (closed is Closed.LATER and not first):
@@ -271,7 +265,7 @@ class CodeEnd:
             self._goes_on, self._tail = (False, len(self._text)) if opener.block and first else (True, -1)
 
     def _pass_by(self, state: LexState) -> None:
-        """Move the checkpoint here if the line is long, unless inside a comment or possibly inside a delimiter."""
+        """Move the checkpoint here if the line is long, except inside a comment or possibly inside a delimiter."""
         delimiter = in_text(state) is not None and self._text[-1] not in b")]}"
         if state.pos - self._checkpoint.pos > _LONG_LINE and state.comment < 0 and not delimiter:
             self._checkpoint = state
@@ -279,8 +273,8 @@ class CodeEnd:
     def _follow_tail(self, byte: int) -> None:
         """Follow the rest of the line after a finished block.
 
-        Outer closers, a terminator or the rest of the expression may follow. A word such as `else` begins another block
-        of the same statement and is excluded.
+        Outer closers, a terminator or the rest of the expression may follow. A word such as `else` ends the completion,
+        because another block of the statement begins there.
         """
         after = bytes(self._text[self._tail :]).lstrip(b" \t")
         if not after or is_word(byte):
@@ -313,7 +307,7 @@ class CodeEnd:
         return next((size for size in lengths if self._text.endswith(close[:size])), 0)
 
     def _end_shown(self, reason: str) -> None:
-        """End behind the last character that shows, if there is one."""
+        """End after the last visible character, if there is one."""
         if self._text.strip():
             self._end(len(self._text.rstrip()), reason)
 

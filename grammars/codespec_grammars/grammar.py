@@ -1,7 +1,8 @@
-"""Load a language's grammar and its `contexts.scm`, parse a short text and look up the contexts captured at its tip.
+"""Load a language's grammar, make the text around a cursor parsable, and look up the contexts captured at the cursor.
 
-tree-sitter and a grammar's wheel are imported on first use; both may be missing. `WindowService` runs in a process made
-by the fork server. It never parses incrementally: an incremental tree differs from a fresh one if the code is broken.
+tree-sitter and a grammar's wheel are imported on first use; both may be missing. A placeholder at the cursor and the
+closers that the suffix lacks make the text parsable. `WindowService` parses in a process of its own, and never
+incrementally, because an incremental tree differs from a fresh one if the code is broken.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import importlib
 import logging
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from enum import StrEnum
@@ -17,26 +19,32 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from codespec_grammars.language import GrammarDataError, Language, find_language, languages
-from codespec_grammars.lexer_rules import LexerRules, compile_rules
+from codespec_grammars.lexer import LONG_STEP, Lexer, LexState, in_text, word_before
+from codespec_grammars.lexer_rules import BRACKET, Entry, LexerRules, Opener, compile_rules
 
 if TYPE_CHECKING:
     import tree_sitter
 
-# tree-sitter treats an unknown predicate as true, so the pattern would capture everything. Unknown ones are rejected.
+# The known predicates: tree-sitter takes an unknown one as true, so its pattern would capture too much.
 PREDICATES = re.compile(r"(?:not-)?(?:any-)?(?:eq|match)\?|(?:not-)?any-of\?|set!|is(?:-not)?\?")
 _TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|;[^\n]*|@([\w.-]+)|#([\w.-]+[?!]?)')
 _INHERITS = re.compile(r";+\s*inherits:\s*([\w, -]+)\s*\n")
 _ROW = re.compile(r"row (\d+)")
 MATCH_LIMIT = 256
-# Progress callbacks before a parse is given up. One comes every hundred parser steps: 13 microseconds in clean code, up
-# to 200 in garbage. Dense clean code takes 17 callbacks per KB.
+# Progress callbacks before a parse is given up. The parser calls back every hundred steps, which take 13 microseconds
+# in clean code and up to 200 in garbage. A KB of dense clean code takes 17 callbacks.
 MAX_STEPS = 32
 MAX_BYTES = 8192
+PARSED, NEAR = 1024, 192  # bytes before the cursor that are parsed: at most, and at least if a suitable line exists
+HEADS, HEAD = 12, 160  # lines with openers that are put before the parsed text; bytes of such a line
+AFTER, LINES_AFTER = 512, 25  # bytes and lines after the cursor that are parsed
+LONG_INDENT = 256
+WORD = b"CSPEC"  # the placeholder in a string or comment
 log = logging.getLogger("codespec_grammars")
 
 
 class Context(StrEnum):
-    """The syntactic context at the tip of a text. A `contexts.scm` may use only these names as captures."""
+    """The syntactic context at a cursor. These are the captures that a `contexts.scm` may use."""
 
     COMMENT = "comment"  # inside a comment
     DOCSTRING = "docstring"  # inside a documentation string or comment (a docstring, `/** … */`, `///`)
@@ -55,17 +63,14 @@ class Context(StrEnum):
 
 
 TEXT_LIKE = frozenset({Context.COMMENT, Context.DOCSTRING, Context.STRING, Context.FREE_TEXT})
-# These describe the last token; the others describe the construct around the tip.
+# These contexts describe the last token; all others describe the construct around the cursor.
 OF_LAST_TOKEN = frozenset({Context.CLOSING, Context.BLOCK_START, Context.OPERATOR, Context.IDENTIFIER})
 NAMES = frozenset(context.value for context in Context)
 
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """A language that can be parsed: its data, tree-sitter grammar, lexer rules and context query.
-
-    If two patterns of the query capture the same node, the later one wins.
-    """
+    """A language that can be parsed. If two patterns of `contexts` capture the same node, the later pattern wins."""
 
     data: Language
     language: tree_sitter.Language
@@ -75,9 +80,10 @@ class Grammar:
 
 @cache
 def load_grammar(language: str) -> Grammar | None:
-    """Load the grammar for a language name or id; None without one, or without tree-sitter or the grammar's wheel.
+    """Load the grammar for a language's name or editor id.
 
-    Raises GrammarDataError only if this package's data is invalid.
+    Returns None if the language is unknown, or if tree-sitter or the grammar's wheel is not installed. Raises
+    GrammarDataError only if this package's data is invalid.
     """
     name = find_language(language)
     if not name:
@@ -98,39 +104,37 @@ def load_grammar(language: str) -> Grammar | None:
 
 
 def compile_contexts(language: tree_sitter.Language, folder: Path) -> tree_sitter.Query:
-    """Compile `folder/contexts.scm`, preceded by the files that its first line names after `; inherits:`.
-
-    Raises GrammarDataError with file and line.
-    """
+    """Compile `folder/contexts.scm` and the files that it inherits. Raises GrammarDataError if one is invalid."""
     sources = contexts_of(folder)
     for path, source in sources:
         for token in _TOKEN.finditer(source):
             line = source.count("\n", 0, token.start()) + 1
             if token[1] and token[1] not in NAMES:
-                raise GrammarDataError(path, line, f"@{token[1]} is not a context; use one of {', '.join(Context)}")
+                raise GrammarDataError(path, line, f"@{token[1]} is not a context: use one of {', '.join(Context)}")
             if token[2] and not PREDICATES.fullmatch(token[2]):
-                raise GrammarDataError(path, line, f"#{token[2]} is not a predicate that tree-sitter evaluates")
-        _compile(language, path, source)  # separately first, so that an error's row refers to this file
+                what = f"#{token[2]} is not a predicate of tree-sitter: use one such as #eq? or #match?"
+                raise GrammarDataError(path, line, what)
+        _compile(language, path, source)  # each file by itself first, so that the row of an error is that of the file
     return _compile(language, sources[-1][0], "\n".join(source for _, source in sources))
 
 
 def contexts_of(folder: Path, above: tuple[Path, ...] = ()) -> list[tuple[Path, str]]:
-    """Return the files and sources that make up a folder's query, inherited ones first."""
+    """Return the paths and sources of a folder's query, inherited files first; `; inherits:` in line 1 names them."""
     path = folder / "contexts.scm"
     source = path.read_text(encoding="utf-8")
     if path in above:
-        raise GrammarDataError(path, 1, "this file inherits from itself")
+        raise GrammarDataError(path, 1, "the file inherits from itself: name other languages after `inherits:`")
     header = _INHERITS.match(source)
     sources: list[tuple[Path, str]] = []
     for name in header[1].replace(" ", "").split(",") if header else []:
         if not (folder.parent / name / path.name).is_file():
-            raise GrammarDataError(path, 1, f"inherits from {name!r}, which has no {path.name}")
+            raise GrammarDataError(path, 1, f"{name!r} has no {path.name} to inherit: name another language")
         sources += [item for item in contexts_of(folder.parent / name, (*above, path)) if item not in sources]
     return [*sources, (path, source)]
 
 
 def _compile(language: tree_sitter.Language, path: Path, source: str) -> tree_sitter.Query:
-    import tree_sitter  # optional dependency, installed if there is a Language
+    import tree_sitter
 
     try:
         return tree_sitter.Query(language, source)
@@ -139,12 +143,143 @@ def _compile(language: tree_sitter.Language, path: Path, source: str) -> tree_si
         raise GrammarDataError(path, int(row[1]) + 1 if row else 1, str(error)) from error
 
 
+def parse_start(lexer: Lexer, stack: tuple[Entry, ...]) -> int | None:
+    """Return the start of the text to parse, or None if no line of the last PARSED bytes is suitable.
+
+    At a suitable line, all open entries are still open at the cursor, and no later line is indented less. The nearest
+    top-level line is preferred, then the least indented line.
+    """
+    text, rules, tip = lexer.text, lexer.rules, len(lexer.text)
+    opened_at, least = [pos for _, pos in stack], LONG_INDENT
+    best: tuple[int, int] | None = None
+    near = None
+    for start, opened in reversed(lexer.lines):
+        if tip - start > PARSED:
+            break
+        indent = _indent(text, start)
+        if indent > least or indent == LONG_INDENT or text.startswith(rules.line_comments, start + indent):
+            continue
+        least = indent
+        if opened != bisect_left(opened_at, start):
+            continue
+        if tip - start < NEAR:
+            near = start
+        elif rules.item.match(text, start):
+            return start
+        elif best is None or indent < best[0]:
+            best = (indent, start)
+    return best[1] if best else near
+
+
+def heads(lexer: Lexer, stack: tuple[Entry, ...], start: int) -> bytes:
+    """Return text to put before a text that begins at `start`, which opens the entries that are open at `start`.
+
+    Each line of the result is the line that opened an entry, or the bare opener if that line is long or far up.
+    """
+    above = [entry for entry in stack if entry[1] < start]
+    pieces, index = [], 0
+    while index < len(above):
+        line = lexer.text.rfind(b"\n", 0, max(0, above[index][1])) + 1
+        end = index + 1
+        while end < len(above) and above[end][1] >= 0 and lexer.text.find(b"\n", line, above[end][1]) < 0:
+            end += 1
+        piece = lexer.text[line : above[end - 1][1] + len(above[end - 1][0].open)]
+        at = bisect_left(lexer.lines, (line, 0))
+        alone = above[index][1] >= 0 and len(piece) <= HEAD and lexer.lines[at : at + 1] == [(line, index)]
+        bare = b" ".join(opener.open for opener, _ in above[index:end])
+        pieces.append(piece if alone and len(above) - index <= HEADS else bare)
+        index = end
+    return b"".join(piece + b"\n" for piece in pieces)
+
+
+def _indent(text: bytes, start: int) -> int:
+    """Return the indent of a line in characters, LONG_INDENT for a blank line."""
+    line = text[start : start + LONG_INDENT]
+    shown = line.lstrip(b" \t")
+    return LONG_INDENT if shown[:1] in (b"\n", b"\r") else len(line) - len(shown)
+
+
+def suffix_window(rules: LexerRules, suffix: bytes, in_code: bool) -> bytes:
+    """Return the text to parse after the cursor: at most LINES_AFTER lines, up to the next top-level line."""
+    suffix = suffix[:AFTER]
+    start = 0
+    for _ in range(LINES_AFTER):
+        newline = suffix.find(b"\n", start)
+        if newline < 0:
+            return suffix if len(suffix) < AFTER else suffix[: start or LONG_STEP]
+        start = newline + 1
+        if in_code and rules.item.match(suffix, start):
+            break
+    return suffix[:start]
+
+
+def repaired(lexer: Lexer, start: int) -> bytes:
+    """Return the text from `start` to the cursor, with the missing closers inserted."""
+    pieces, last = [], start
+    for pos, close in lexer.repairs:
+        if pos >= start and close:
+            pieces += [lexer.text[last:pos], close, b"\n" if lexer.text[pos - 1 : pos] == b"\n" else b""]
+            last = pos
+    return b"".join([*pieces, lexer.text[last:]])
+
+
+def mended(rules: LexerRules, text: bytes, state: LexState, suffix: bytes) -> tuple[bytes, bytes]:
+    """Return a placeholder for the cursor, and the suffix with the closers that it lacks."""
+    at_tip, at_end = _find_closers(rules, state.stack, suffix)
+    in_code = in_text(state) is None and state.comment < 0
+    placeholder = rules.data.placeholder.encode() if in_code else WORD
+    if word := word_before(text):
+        placeholder = b"0" if word[:1].isdigit() else b"_"
+    line = suffix.partition(b"\n")[0]
+    if state.comment >= 0:  # the closers go after the line comment
+        return placeholder, line + (b"\n" + at_tip if at_tip else b"") + suffix[len(line) :] + at_end
+    left = len(state.stack) - len(at_tip.strip())
+    only_blocks = in_text(state) is None and (left <= 0 or state.stack[left - 1][0].block)  # open after the closers
+    if not line.strip() and only_blocks:
+        at_tip += rules.data.terminator.encode()
+    return placeholder, at_tip + suffix + at_end
+
+
+def _find_closers(rules: LexerRules, stack: tuple[Entry, ...], suffix: bytes) -> tuple[bytes, bytes]:
+    """Return the closers to insert at the cursor, and those to append to the suffix.
+
+    An entry is closed at the cursor if the suffix leaves it open, except for a block, which may end after the suffix.
+    """
+    if stack and stack[-1][0].sort != BRACKET and not _ends_inside(stack[-1][0], suffix):
+        at_tip, at_end = _find_closers(rules, stack[:-1], suffix)
+        return stack[-1][0].close + at_tip, at_end
+    marked = tuple((opener, -index - 2) for index, (opener, _) in enumerate(stack))
+    lexer = Lexer(rules, suffix)
+    left = lexer.run(LexState(stack=marked), len(suffix)).stack
+    dropped, unclosed = {pos for _, pos in lexer.dropped}, {pos for opener, pos in left if not opener.block}
+    inner = len(marked)
+    while inner and marked[inner - 1][1] in dropped | unclosed:
+        inner -= 1
+    at_tip = b"".join(opener.close for opener, _ in reversed(marked[inner:]))
+    at_end = b"".join(opener.close for opener, pos in reversed(left) if pos > -inner - 2)
+    return at_tip, at_end
+
+
+def _ends_inside(opener: Opener, suffix: bytes) -> bool:
+    """Return whether the suffix closes the string or comment at the cursor, rather than opening another one."""
+    events = opener.inside.finditer(suffix) if opener.inside else iter(())
+    event = next((event for event in events if event.lastgroup not in ("escape", "open")), None)
+    if event is None or event.lastgroup != "close":
+        return False
+    if not opener.multiline or opener.open != opener.close:
+        return True
+    line = suffix[suffix.rfind(b"\n", 0, event.start()) + 1 : event.start()].strip()
+    if line:
+        return line[-1:] not in b"=([{,:"
+    return not suffix[event.end() :].partition(b"\n")[0].strip(b" \t\r).,;]}")
+
+
 @dataclass(frozen=True, slots=True)
 class Captures:
-    """The captures at a tip.
+    """The captures at a cursor.
 
-    `inside` is the innermost captured node around the tip, `token` the capture of the last token before it. `clean` is
-    set if there is no error between the tip and `inside`, `errors` if there is one anywhere in the tree.
+    `inside` is the capture of the innermost captured node around the cursor, and `token` that of the last token before.
+    `clean` is true if there is no error between the cursor and the node of `inside`, `errors` if the tree has an error.
     """
 
     inside: Context | None = None
@@ -157,10 +292,9 @@ NOTHING = Captures()
 
 
 def look_up(tree: tree_sitter.Tree, contexts: tree_sitter.Query, tip: int, width: int, left: int) -> Captures:
-    """Return the captures around the placeholder at `tip`, which is `width` bytes long.
+    """Return the captures around the placeholder, `width` bytes at offset `tip`; the last token ends at `left`.
 
-    `left` is the end of the last token before it. The look-up is left-biased: at the end of a line, the node at the tip
-    itself is an outer block or the next token.
+    The token before the cursor counts, because at the end of a line the node at the cursor is often an outer block.
     """
     import tree_sitter
 
@@ -184,10 +318,7 @@ def look_up(tree: tree_sitter.Tree, contexts: tree_sitter.Query, tip: int, width
 
 
 def nodes_around(root: tree_sitter.Node, start: int, end: int) -> Iterator[tree_sitter.Node]:
-    """Yield the nodes that contain a range, outermost first.
-
-    Descends from the root once, because tree-sitter finds a node's parent by descending from the root each time.
-    """
+    """Yield the nodes that contain a range of bytes, outermost first, in one descent from the root."""
     cursor = root.walk()
     node: tree_sitter.Node | None = root
     while node is not None and node.start_byte <= start and node.end_byte >= end:
@@ -196,20 +327,20 @@ def nodes_around(root: tree_sitter.Node, start: int, end: int) -> Iterator[tree_
 
 
 class WindowService:
-    """Looks up the tips of texts in one language."""
+    """Looks up the captures at the cursors of texts in one language."""
 
-    SECONDS = 0.1  # CPU time limit, for a parse that makes no progress callbacks; clean code takes 1 ms
-    MEMORY = 256 << 20
+    SECONDS = 0.1  # CPU time limit, for a parse without progress callbacks; clean code takes 1 ms
+    MEMORY = 256 << 20  # bytes
 
     def __init__(self, language: str) -> None:
         grammar = load_grammar(language)
-        assert grammar is not None  # the client checked
+        assert grammar is not None
         self._parser, self._contexts = WindowParser(grammar.language), grammar.contexts
 
     def answer(self, request: tuple[str, int, int, int]) -> tuple[Any, ...] | None:
-        """Return the fields of `Captures`, or None if the parse was given up.
+        """Return the fields of `Captures`, or None if the parse was given up; `request` has the arguments of `look_up`.
 
-        `request` is the text, the placeholder's position and length, and the end of the last token before it, in bytes.
+        The first item of `request` is the text instead of its tree.
         """
         text, tip, width, left = request
         tree = self._parser.parse(text.encode())
@@ -220,7 +351,7 @@ class WindowParser:
     """A parser for one language. A tree is valid only until the next text is parsed.
 
     py-tree-sitter (0.25, 0.26) never frees the objects that a read callback returns. So each text is put at the end of
-    one buffer, and the callback returns views of that, always the same one for the same position.
+    one buffer, and the callback returns the same view of the buffer for the same position.
     """
 
     def __init__(self, language: tree_sitter.Language) -> None:
@@ -244,7 +375,7 @@ class WindowParser:
             return steps >= MAX_STEPS
 
         def read(offset: int, _point: tree_sitter.Point) -> bytes | memoryview:
-            if done:  # a query reads nodes byte by byte, and one-byte objects are cached by Python
+            if done:  # a query reads single bytes, whose objects Python caches
                 return text[offset : offset + 1]
             start = min(base + offset, MAX_BYTES)
             return self._views.get(start) or self._views.setdefault(start, self._buffer[start:])

@@ -1,11 +1,12 @@
-"""The languages: their `language.toml`, with what a query can't express, and `names.toml`; and the one at a cursor.
+"""Read the data of each language, and find the language at a cursor.
 
-In `names.toml`, a slot is a position in a tree: `kind` is any child of such a node, `kind.field` the child in that
-field, `kind.` a child in no field, `kind.0` the first of several named children and `kind.+` a later one.
+`language.toml` describes what a tree-sitter query cannot express, `names.toml` the names of variables. A slot in
+`names.toml` is a position in a tree: `kind` is any child of such a node, `kind.field` the child in that field, `kind.`
+a child without a field, `kind.0` the first of several named children and `kind.+` a later one.
 
-A file may hold another language: a script in a page, a fence in a text, a page around PHP. The table of such hosts and
-their regions is `injections.toml`. Regions are found by their marks alone, from the beginning of the text, since a page
-in progress is rarely whole. PHP is a host the other way round: outside its tags is a page, blank where the code is.
+`injections.toml` lists hosts, the languages whose files contain regions of other languages, such as a script in HTML.
+Regions are found by their marks only, because a file in progress rarely parses. In a PHP file, the text outside the
+tags is HTML; its code counts as blank there.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 FOLDER = Path(__file__).resolve().parent
-MAX_DEPTH = 3  # nested regions: a script in a page in a fence
+MAX_DEPTH = 3  # nested regions, such as a script in HTML in a Markdown fence
 MAX_BEHIND = 1 << 16  # bytes of the suffix that are searched for the end of a region
 _PHP = re.compile(rb"<\?(?:php\b|=)")
-# What ends PHP's code. Strings and comments of several lines end it nowhere, a comment to the end of its line does.
+# The end of PHP code. A tag inside a string or a block comment does not end the code, one in a line comment does.
 _PHP_END = re.compile(
     rb"""(?P<end>\?>)|/\*(?s:.)*?(?:\*/|\Z)|(?://|\#(?!\[))(?:(?!\?>)[^\n])*+"""
     rb"""|"(?s:\\.|[^"\\])*+(?:"|\Z)|'(?s:\\.|[^'\\])*+(?:'|\Z)"""
@@ -31,7 +32,7 @@ _VISIBLE = re.compile(rb"[^\s]")
 
 
 class GrammarDataError(ValueError):
-    """Raised for an invalid `language.toml` or `contexts.scm`; the message gives file and line."""
+    """Raised for an invalid `language.toml`, `names.toml` or `contexts.scm`; the message has the file and line."""
 
     def __init__(self, path: Path, line: int, message: str) -> None:
         super().__init__(f"{path.parent.name}/{path.name}:{line}: {message}")
@@ -40,9 +41,9 @@ class GrammarDataError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class StringRule:
-    """One kind of string literal.
+    """A kind of string literal.
 
-    `close` defaults to `open`. `escape` is a regular expression for an escaped character, `interpolation` holds the
+    `close` defaults to `open`. `escape` is a regular expression for an escaped character, and `interpolation` lists the
     openers of code inside the string.
     """
 
@@ -51,22 +52,22 @@ class StringRule:
     multiline: bool = False
     escape: str = r"\\\r?(?s:.)"
     interpolation: tuple[str, ...] = ()
-    bracket: bool = False  # brackets around code in which quotes are not special
+    bracket: bool = False  # the literal is a bracket around code in which quotes are not special
 
 
 @dataclass(frozen=True, slots=True)
 class LiteralRule:
     """A kind of string or comment whose opener is a regular expression.
 
-    In `close` and `close_pattern`, `{1}` stands for the opener's first group, `{pair}` for the bracket that closes it.
-    The opener is one only if `before`, a regular expression, matches the text of the line up to it, and if `within` is
-    the innermost open bracket. `nested`: group 1 may occur inside, in pairs with its closer. `indented`: the literal
-    ends before a line that is not indented more than its own (`indented_parent`).
+    In `close` and `close_pattern`, `{1}` stands for group 1 of the opener and `{pair}` for the bracket that closes that
+    group. A match of `pattern` is an opener if the regular expression `before` matches the line up to the match and
+    `within` is the innermost open bracket. With `nested`, pairs of group 1 and its closer may occur inside. With
+    `indented`, the literal ends before a line that is indented no more than its first line (`indented_parent`).
     """
 
     pattern: str
-    close: str = ""  # inserted to close the literal
-    close_pattern: str = ""  # regular expression, by default `close`; neither: it goes on to the end of the file
+    close: str = ""  # text that closes the literal
+    close_pattern: str = ""  # regular expression, by default for `close`; without both, the literal ends the file
     multiline: bool = True
     escape: str = ""
     interpolation: tuple[str, ...] = ()
@@ -79,11 +80,7 @@ class LiteralRule:
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """One language.
-
-    Words and markers are literal text. `atoms` are regular expressions for code that only looks like a string, comment
-    or bracket.
-    """
+    """The data of one language. Words and markers are literal text, unless a comment says otherwise."""
 
     name: str
     module: str  # module of the grammar's wheel
@@ -138,11 +135,11 @@ class Language:
 
 @dataclass(frozen=True, slots=True)
 class NameFacts:
-    """The names of one language: node kinds, and slots where a comment says so."""
+    """How the names of one language are found: by node kinds, or by slots if a comment says so."""
 
     names: frozenset[str]  # leaves that are names
     member_names: frozenset[str] = frozenset()  # leaves that are members, unless a slot of `bindings` declares them
-    shorthands: frozenset[str] = frozenset()  # leaves, or nodes of one leaf, that are a name and a key at once
+    shorthands: frozenset[str] = frozenset()  # leaves, or nodes with one leaf, that are both a name and a key
     functions: frozenset[str] = frozenset()
     blocks: frozenset[str] = frozenset()  # other scopes of variables
     classes: frozenset[str] = frozenset()
@@ -153,15 +150,15 @@ class NameFacts:
     outer: frozenset[str] = frozenset()  # slots that belong to the scope around the innermost one
     hoisted: frozenset[str] = frozenset()  # declarations that bind in the function instead of the block
     not_bound: frozenset[str] = frozenset()  # statements whose names a function does not bind
-    keys: frozenset[str] = frozenset()  # slots that are not the same name: labels, keyword arguments
-    members: frozenset[str] = frozenset()  # slots of a member of an object, which is the sibling before it
-    bare_members: bool = False  # whether a member is also written without its object
-    redeclares: bool = False  # whether a second binding in a scope is another name, as Rust's `let`
+    keys: frozenset[str] = frozenset()  # slots of other names with the same spelling: labels, keyword arguments
+    members: frozenset[str] = frozenset()  # slots of a member, whose object is the sibling before
+    bare_members: bool = False  # whether a member may be written without its object
+    redeclares: bool = False  # whether a second binding in a scope is a new variable, as with Rust's `let`
 
 
 @cache
 def languages() -> dict[str, Language]:
-    """Return all languages by name: one for each folder beside this file with a `language.toml`."""
+    """Return all languages by name; each is a folder of this package with a `language.toml`."""
     return {path.parent.name: load_language(path.parent) for path in sorted(FOLDER.glob("*/language.toml"))}
 
 
@@ -171,7 +168,7 @@ def language_names() -> tuple[str, ...]:
 
 
 def find_language(language_id: str = "", path: str = "") -> str:
-    """Return the name of the language with that editor language id, else of the file name, or "" if unknown."""
+    """Return the name of the language with an editor's language id, else of a file name; "" if both are unknown."""
     for data in languages().values():
         if language_id and language_id in (data.name, *data.ids):
             return data.name
@@ -181,12 +178,12 @@ def find_language(language_id: str = "", path: str = "") -> str:
 
 
 def load_language(folder: Path) -> Language:
-    """Read `folder/language.toml`. Raises GrammarDataError with file and line if it is invalid."""
+    """Read `folder/language.toml`. Raises GrammarDataError if the file is invalid."""
     path = folder / "language.toml"
     text, table = _read(path, Language)
     for item in fields(Language):
         if item.default is MISSING and item.name not in {*table, "name", "folder"}:
-            raise GrammarDataError(path, 1, f"the field {item.name!r} is missing")
+            raise GrammarDataError(path, 1, f"the field {item.name!r} is missing: add it")
     for key, kind in (("strings", StringRule), ("literals", LiteralRule)):
         for rule in table.get(key, ()):
             _demand_known(path, text, rule, kind)
@@ -197,7 +194,7 @@ def load_language(folder: Path) -> Language:
 
 @cache
 def load_name_facts(language: str) -> NameFacts | None:
-    """Return a language's facts, or None if it has none. Raises GrammarDataError if its file is invalid."""
+    """Read a language's `names.toml`; None without one. Raises GrammarDataError if the file is invalid."""
     path = FOLDER / find_language(language) / "names.toml"
     if path.parent == FOLDER or not path.is_file():
         return None
@@ -206,7 +203,7 @@ def load_name_facts(language: str) -> NameFacts | None:
 
 
 def _read(path: Path, kind: type[Language | NameFacts]) -> tuple[str, dict[str, Any]]:
-    """Return the file's text and fields. Missing fields come from the language that it `inherits` from."""
+    """Return the text and fields of a file, with the fields of the language that the file `inherits` from."""
     text = path.read_text(encoding="utf-8")
     try:
         table = tomllib.loads(text)
@@ -220,13 +217,15 @@ def _read(path: Path, kind: type[Language | NameFacts]) -> tuple[str, dict[str, 
         return text, table
     above = path.parent.parent / parent / path.name
     if not above.is_file():
-        raise GrammarDataError(path, _line_of(text, "inherits"), f"inherits from {parent!r}, not a language")
+        raise GrammarDataError(
+            path, _line_of(text, "inherits"), f"{parent!r} has no {path.name} to inherit: name another language"
+        )
     return text, {**_read(above, kind)[1], **table}
 
 
 def _demand_known(path: Path, text: str, table: dict[str, Any], kind: type[Any]) -> None:
     for key in table.keys() - ({item.name for item in fields(kind)} - {"name", "folder"}):
-        raise GrammarDataError(path, _line_of(text, key), f"unknown field {key!r}")
+        raise GrammarDataError(path, _line_of(text, key), f"unknown field {key!r}: choose one of those in language.py")
 
 
 def _frozen(value: Any) -> Any:
@@ -241,7 +240,7 @@ def _line_of(text: str, key: str) -> int:
 
 
 class Place(NamedTuple):
-    """The text around a cursor in one language, "" if that is unknown. `inside`: within another language's file."""
+    """The text around a cursor that is in one language ("" if unknown); `inside` is true in a host's region."""
 
     language: str
     prefix: bytes
@@ -251,7 +250,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A kind of region; the fields are those of the table."""
+    """A kind of region; `injections.toml` describes the fields."""
 
     open: str
     close: str
@@ -267,7 +266,7 @@ class Region:
         return _compiled(self.close.replace("{fence}", fence))
 
     def language_of(self, opened: re.Match[bytes]) -> str:
-        """Return the language of a region, or "" if it is the host's own text or unknown."""
+        """Return the language of a region, or "" if the region is the host's own text or the language is unknown."""
         found = _compiled(self.named).search(opened[1]) if self.named else None
         if found is None:
             return self.language
@@ -277,7 +276,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A language whose files hold other ones. `skip` are openers and closers of text without regions."""
+    """A language whose files contain other languages. `skip` are openers and closers of text without regions."""
 
     ids: tuple[str, ...]
     files: tuple[str, ...]
@@ -286,9 +285,9 @@ class Host:
 
 
 def find_place(language_id: str, path: str, prefix: bytes, suffix: bytes, known: str = "") -> Place:
-    """Return the language at the cursor of a file, and the part of the text around it that is in it.
+    """Return the language at the cursor of a file, and the text around the cursor in that language.
 
-    `known` is the language that somebody found who saw more of the file; it counts if the text shows no region.
+    `known` is the language that a language server found in the whole file; it is used if the text shows no region.
     """
     name = find_language(language_id, path)
     place = _inside(_host(language_id, path) or name, Place(name, prefix, suffix))
@@ -305,7 +304,6 @@ def _inside(host: str, place: Place, depth: int = 0) -> Place:
 
 
 def _host(language_id: str, path: str) -> str:
-    """Return the host with that id or file name, or "" for others."""
     file = PurePath(path).name
     by_id = (name for name, host in _hosts().items() if language_id in host.ids)
     by_file = (name for name, host in _hosts().items() if any(fnmatchcase(file, glob) for glob in host.files))
@@ -313,7 +311,7 @@ def _host(language_id: str, path: str) -> str:
 
 
 def _region(name: str, place: Place) -> Place | None:
-    """Return the region around the cursor in a host's text, or None for the host's own part."""
+    """Return the region of a host around the cursor, or None if the cursor is in the host's own text."""
     host = _hosts().get(name)
     if host is None:
         return None
@@ -330,7 +328,7 @@ def _region(name: str, place: Place) -> Place | None:
 
 
 class _Marks:
-    """The openers of a host's regions in a text, and of what it skips, in order. Each pattern reads the text once."""
+    """The openers in a text of a host's regions and skipped parts. Each pattern reads the text once."""
 
     def __init__(self, host: Host, text: bytes) -> None:
         kinds: list[tuple[Region | re.Pattern[bytes], str]] = [(each, each.open) for each in host.regions]
@@ -339,7 +337,7 @@ class _Marks:
         self._ahead = [(kind, _compiled(opener), _compiled(opener).search(text)) for kind, opener in kinds]
 
     def next(self, at: int) -> tuple[Region | re.Pattern[bytes], re.Match[bytes]] | None:
-        """Return the next opener at or after `at`: with its region, or with the closer of what is skipped."""
+        """Return the next opener at or after byte `at`, with its region or the closer of its skipped part."""
         self._ahead = [
             (kind, pattern, found if found is None or found.start() >= at else pattern.search(self._text, at))
             for kind, pattern, found in self._ahead
@@ -349,7 +347,7 @@ class _Marks:
 
 
 def _begun_above(host: Host, place: Place) -> Place | None:
-    """Return the region that begins above the text: the next mark behind the cursor closes it."""
+    """Return a region that begins above the text, or None. The next mark after the cursor must close that region."""
     behind = place.suffix[:MAX_BEHIND]
     first = _Marks(host, behind).next(0)
     for region in (each for each in host.regions if not each.fence and each.language and each.named):
@@ -365,10 +363,10 @@ def _cut(language: str, prefix: bytes, suffix: bytes, closer: re.Pattern[bytes])
 
 
 def _page(place: Place) -> Place | None:
-    """Return the page around a cursor outside of PHP's tags, with the code between tags blank; None inside of them."""
+    """Return the HTML around a cursor outside of PHP's tags, with the code between tags blank; None inside of tags."""
     text, parts, at, code = place.prefix, list[bytes](), 0, False
     if not _PHP.search(text) and not text.lstrip().startswith(b"<"):
-        return None  # it may be code that begins above the text
+        return None  # PHP code may begin above the text
     while True:
         ends = (end for end in _PHP_END.finditer(text, at) if end["end"])
         mark = next(ends, None) if code else _PHP.search(text, at)

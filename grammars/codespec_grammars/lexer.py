@@ -1,7 +1,7 @@
 """A left-to-right lexer that tracks open brackets, strings and comments, without a grammar.
 
-Its state at a position depends only on the bytes before it, so incremental and fresh runs give the same result. Lines,
-open brackets and words show where a statement begins, and tell heads and whole statements apart.
+The lexer's state at a position depends only on the bytes before that position, so incremental and fresh runs give the
+same state. For a long text, only a window of the last 6 to 8 KB is lexed.
 """
 
 from __future__ import annotations
@@ -22,9 +22,13 @@ from codespec_grammars.lexer_rules import (
     literal_opener,
 )
 
-BEFORE = 64  # bytes of a line before a literal that decide whether it is one
+LITERAL_BEFORE = 64  # bytes of a line before a literal that decide whether it is one
+# Minimum bytes of a window, and steps by which its start moves; maximum lines. The window has about 200 lines of code.
+BEFORE, STEP, MAX_LINES = 6144, 2048, 320
+# If lines are longer than LONG_LINE on average, the window is smaller, because each decision lexes the last line again.
+LONG_LINE, LONG_LINES, LONG_STEP = 256, 1024, 256
 _SKIPPED = frozenset({"atom", "flat", "escape"})
-# Decorators, annotations and the like, alone on their line.
+# A decorator, annotation or attribute alone on its line.
 _ATTRIBUTE = re.compile(rb"(?:@[\w.:]+[ \t]*(?:\(.*)?|#!?\[.*|\[[\w.]+(?:\(.*)?\]|template[ \t]*<.*>)[ \t]*$")
 _DANGLING = re.compile(rb"(?:\+|&&|\|\||=|\\|\b(?:and|or|not))[ \t\r]*$")
 _MAY_GO_ON = re.compile(rb"[ \t]*(?:if|do|\})")
@@ -32,11 +36,11 @@ _MAY_GO_ON = re.compile(rb"[ \t]*(?:if|do|\})")
 
 @dataclass(frozen=True, slots=True)
 class LexState:
-    """The lexer state at `pos`.
+    """The lexer state at byte `pos`.
 
-    `stack` holds the open entries, outermost first; `closed` the positions of the last closed bracket pair, closer
-    first; `pending` the heredocs that begin on the next line; `comment` the start of the line comment around `pos`, or
-    -1.
+    `stack` has the open entries, outermost first, and `closed` the positions of the last closed bracket pair, closer
+    first. `pending` has the openers of heredocs that begin on the next line. `comment` is the start of the line comment
+    around `pos`, or -1.
     """
 
     pos: int = 0
@@ -47,15 +51,15 @@ class LexState:
 
     @property
     def brackets(self) -> tuple[Entry, ...]:
-        """The open brackets, without strings, comments and heredocs."""
+        """The open brackets, outermost first."""
         return tuple(entry for entry in self.stack if entry[0].sort == BRACKET)
 
 
 class Lexer:
-    """Lexes one text incrementally.
+    """An incremental lexer of one text.
 
-    `lines` collects the start of each line that begins in code, with the number of entries open there. `dropped`
-    collects the entries that ended without a closer, and `repairs` the positions where their closers are missing.
+    `lines` has the start of each line that begins in code, and the number of entries open there. `dropped` has the
+    entries that ended without a closer, and `repairs` the positions and texts of missing closers.
     """
 
     def __init__(self, rules: LexerRules, text: bytes) -> None:
@@ -65,7 +69,7 @@ class Lexer:
         self.repairs: list[tuple[int, bytes]] = []
 
     def run(self, state: LexState, end: int) -> LexState:
-        """Lex from `state.pos` to `end` and return the state there."""
+        """Lex from `state.pos` to byte `end`. Returns the state at `end`."""
         self._stack = list(state.stack)
         self._closed, self._pending, self._comment = state.closed, list(state.pending), -1
         pos, text, stack, code = state.pos, self.text, self._stack, self.rules.code
@@ -84,7 +88,7 @@ class Lexer:
         return LexState(end, tuple(self._stack), self._closed, tuple(self._pending), self._comment)
 
     def forget(self, pos: int) -> None:
-        """Discard the lines and repairs that a run from `pos` will find again, and all of `dropped`."""
+        """Discard `dropped`, and the lines and repairs after `pos`, which a run from `pos` will find again."""
         while self.lines and self.lines[-1][0] > pos:
             self.lines.pop()
         while self.repairs and self.repairs[-1][0] >= pos:
@@ -120,15 +124,15 @@ class Lexer:
         opener, innermost = self._opener(mark, pos), len(self._stack) - 1
         while opener.open == opener.close and innermost >= 0 and self._stack[innermost][0].sort == BRACKET:
             if self._stack[innermost][0] is opener:
-                self._close(mark, pos)  # its opener and closer are the same
+                self._close(mark, pos)
                 return
             innermost -= 1
         self._stack.append((opener, pos))
 
     def _literal(self, match: re.Match[bytes]) -> int:
-        """Open the literal, if it is one here. Return the position to go on from."""
+        """Open the literal at a match if its rule applies there. Return the position from which to continue."""
         start, text = match.start(), self.text
-        line = text[max(text.rfind(b"\n", 0, start) + 1, start - BEFORE) : start]
+        line = text[max(text.rfind(b"\n", 0, start) + 1, start - LITERAL_BEFORE) : start]
         innermost = self._stack[-1][0].open if self._stack else b""
         for each in self.rules.literals:
             found = each.pattern.match(text, start, match.endpos)
@@ -146,13 +150,13 @@ class Lexer:
         return start + 1
 
     def _indent(self, match: re.Match[bytes]) -> int:
-        """Return the columns of the line's part that text below must exceed to belong to it."""
+        """Return the indent, in columns, above which the lines below belong to an indented text or literal."""
         start = self.text.rfind(b"\n", 0, match.start()) + 1
         parent = self.rules.indented_parent.match(self.text, start)
         return parent.end() - start if parent else 0
 
     def _in_arithmetic(self) -> bool:
-        """Return whether two openers in a row, as in `((`, surround the position."""
+        """Return whether the position is in an arithmetic expression, after two adjacent openers such as `((`."""
         mark = self.rules.data.arithmetic
         if not mark:
             return False
@@ -182,7 +186,7 @@ class Lexer:
         self.lines.append((start, len(self._stack)))
 
     def _end_line(self, start: int) -> None:
-        """Drop the entries that the new line shows to have been left open."""
+        """Drop the entries that must have been left open if a line begins at `start`."""
         for depth, (opener, _) in enumerate(self._stack):
             if not opener.multiline:
                 self._drop(depth, start - 1)
@@ -197,17 +201,17 @@ class Lexer:
             self.repairs.append((start, self.rules.data.terminator.encode()))
 
     def _in_plain_bracket(self) -> bool:
-        """Return whether the innermost entry is a bracket that is neither a block nor an interpolation in a string."""
+        """Return whether the innermost entry is a bracket, but neither a block nor an interpolation in a string."""
         opener = self._stack[-1][0]
         inside_text = len(self._stack) > 1 and self._stack[-2][0].sort != BRACKET
         return opener.sort == BRACKET and not opener.block and not inside_text
 
     def _left_open_at(self, start: int, opened: int) -> int:
-        """Return the position where a bracket that was left open should have been closed, or -1 if it may continue.
+        """Return the position where the closer of a bracket is missing, or -1 if the bracket may continue.
 
-        `opened` is the bracket's position, `start` that of the new line. The closer belongs before the new line if that
-        begins a statement: with a word that never occurs inside brackets, or at most as deep as the bracket's line. It
-        belongs before the final colon if the line above is a head.
+        `opened` is the position of the bracket, and `start` that of a new line. The closer is missing before the new
+        line if this line begins a statement: by a word that never occurs inside brackets, or by an indent of at most
+        that of the bracket's line. If the line above is a head, the closer is missing before its final colon.
         """
         rules, text = self.rules, self.text
         if rules.restart and rules.restart.match(text, start):
@@ -224,7 +228,7 @@ class Lexer:
         return above + shown - 1 if text[above + shown - 1 : above + shown] == b":" else -1
 
     def _drop(self, depth: int, pos: int) -> None:
-        """Treat the entries from `depth` on as ended at `pos`."""
+        """End the entries from `depth` on at `pos`, without their closers."""
         for opener, start in reversed(self._stack[depth:]):
             self.dropped.append((opener, start))
             self.repairs.append((pos, opener.close))
@@ -242,15 +246,105 @@ class Lexer:
                 return
 
 
+class LexedWindow:
+    """The end of a prefix with the bytes appended to it, lexed.
+
+    `text` is the window. `checkpoint` is the lexer state at the end of a line, from which lexing resumes. `seeded` are
+    the entries open at the start of the window. `appended` is the number of appended bytes, and `version` the number of
+    changes.
+    """
+
+    def __init__(self, rules: LexerRules, prefix: bytes) -> None:
+        self.rules = rules
+        base = kept_from(len(prefix))
+        self._kept, self._whole = prefix[base:], base == 0
+        self.seeded: tuple[Entry, ...] = ()
+        self.appended = self.version = 0
+        self.checkpoint = LexState()
+        self._begin(*window_start(rules, self._kept, self._whole))
+
+    @property
+    def text(self) -> bytes:
+        """The bytes of the window, which ends at the cursor."""
+        return self.lexer.text
+
+    def begins_file(self, start: int) -> bool:
+        """Return whether a position in the window is the start of the file."""
+        return self._whole and self.start + start == 0
+
+    def seed(self, outer: tuple[Entry, ...], text: tuple[Entry, ...]) -> None:
+        """Restart lexing with entries open at the start of the window; without `text` if the window closes it."""
+        for entries in (outer + text, outer):
+            self.seeded = entries
+            self.version += 1
+            self._begin(self.start, self._at_line)
+            if not text or self.state().stack == self.seeded:
+                break
+
+    def append(self, data: bytes) -> None:
+        """Append bytes."""
+        self._kept += data
+        self.appended += len(data)
+        self.version += 1
+        start, at_line = window_start(self.rules, self._kept, self._whole)
+        if (start, at_line) != (self.start, self._at_line):
+            self._begin(start, at_line)
+        else:
+            self.lexer.text = self._kept[start:]
+
+    def state(self) -> LexState:
+        """Return the lexer state at the end of the text, after lexing the bytes since the last checkpoint."""
+        lexer, last = self.lexer, self.checkpoint
+        lexer.forget(last.pos)
+        newline = lexer.text.rfind(b"\n", last.pos)
+        while newline > last.pos and lexer.text.endswith((b"\\", b"\\\r"), newline - 2, newline):
+            newline = lexer.text.rfind(b"\n", last.pos, newline)  # a backslash and its line end are one event
+        if newline > last.pos:
+            last = self.checkpoint = lexer.run(last, newline)
+        return lexer.run(last, len(lexer.text))
+
+    def _begin(self, start: int, at_line: bool) -> None:
+        self.start, self._at_line = start, at_line
+        self.lexer = Lexer(self.rules, self._kept[start:])
+        opened = self.seeded or (self.rules.beginning if self.begins_file(0) else ())
+        if at_line and not (opened and opened[-1][0].sort != BRACKET):
+            self.lexer.lines.append((0, len(opened)))
+        self.checkpoint = LexState(stack=opened)
+
+
+def kept_from(length: int) -> int:
+    """Return the start of the part of a prefix of `length` bytes that later windows may need."""
+    return max(0, (length - BEFORE) // STEP * STEP)
+
+
+def window_start(rules: LexerRules, text: bytes, whole: bool) -> tuple[int, bool]:
+    """Return the start of the window that ends with `text`, and whether a line begins there.
+
+    The window starts with a top-level line (so not inside a string or comment) if there is one, else with any line;
+    among long lines, it may start inside a line. `whole` is true if the text begins at the start of the file.
+    """
+    size = len(text)
+    start = kept_from(size)
+    while size - start > STEP // 2 and text.count(b"\n", start) > MAX_LINES:
+        start += STEP // 4
+    if text.count(b"\n", start) * LONG_LINE < size - start:
+        start = max(start, (size - LONG_LINES) // LONG_STEP * LONG_STEP)
+    if start == 0 and whole:
+        return 0, True
+    item = next(filter(None, (anchor.search(text, start, size - LONG_STEP) for anchor in rules.anchors)), None)
+    newline = item.start() if item else text.find(b"\n", start, min(start + STEP, size - LONG_STEP))
+    return (newline + 1, True) if newline >= 0 else (start, False)
+
+
 def indent_end(text: bytes, start: int) -> int:
-    """Return the end of the white space at the start of a line."""
+    """Return the position after the white space at the start of a line."""
     while text[start : start + 1] in (b" ", b"\t"):
         start += 1
     return start
 
 
 def in_text(state: LexState) -> Opener | None:
-    """Return the opener of the string, block comment or heredoc around the position, or None."""
+    """Return the opener of the string, block comment or heredoc around a position, or None in code."""
     if state.stack and state.stack[-1][0].sort != BRACKET:
         return state.stack[-1][0]
     return None
@@ -265,44 +359,36 @@ def word_before(text: bytes) -> bytes:
 
 
 def is_word(byte: int) -> bool:
-    """Return whether the byte is part of a word: an ASCII letter, a digit, `_`, or a byte of a non-ASCII character."""
+    """Return whether a byte is part of a word: an ASCII letter, a digit, `_`, or a byte of a non-ASCII character."""
     return byte >= 0x80 or byte == 0x5F or 48 <= byte <= 57 or 65 <= byte <= 90 or 97 <= byte <= 122
 
 
-def statement_start(text: bytes, tip: int, stack: tuple[Entry, ...]) -> int:
-    """Return the start of the statement: its line, or the position after a block opener or `;` on that line."""
-    start, block = tip, -1
-    for opener, pos in reversed(stack):
+def statement_start(text: bytes, pos: int, stack: tuple[Entry, ...]) -> int:
+    """Return the start of the statement around a position: a line, or the byte after a block opener or `;`."""
+    start, block = pos, -1
+    for opener, opened in reversed(stack):
         if opener.sort == BRACKET and opener.block:
-            block = pos
+            block = opened
             break
-        start = pos if pos >= 0 else start
+        start = opened if opened >= 0 else start
     line = text.rfind(b"\n", 0, start) + 1
     return max(line, block + 1, text.rfind(b";", line, start) + 1)
 
 
-def begins_with(words: re.Pattern[bytes], text: bytes, state: LexState) -> bool:
-    """Return whether the statement that the text ends in begins with one of the words."""
-    return words.match(text, statement_start(text, len(text), state.stack)) is not None
-
-
 def introduces(line: bytes, rules: LexerRules) -> bool:
-    """Return whether the line only introduces the next statement: a comment or a decorator."""
+    """Return whether a line is a comment or a decorator, which introduces the next statement."""
     line = line.strip()
     comments = (*rules.line_comments, *(opener.open for opener in rules.openers.values() if opener.sort == COMMENT))
     return line.startswith(comments) or _ATTRIBUTE.match(line) is not None
 
 
 def dangles(line: bytes) -> bool:
-    """Return whether the line ends in an operator that the next line must continue, whatever its indent."""
+    """Return whether a line ends with an operator, so that the next line continues the statement."""
     return _DANGLING.search(line) is not None
 
 
 def is_whole(line: bytes, rules: LexerRules) -> bool:
-    """Return whether a one-line statement can't continue below it, given that nothing is open at its end.
-
-    Conservative: otherwise the text after the line decides.
-    """
+    """Return whether a line is a whole statement, given that no bracket is open at its end; False if unsure."""
     if not line.strip() or dangles(line) or introduces(line, rules):
         return False
     if rules.heads is not None:

@@ -1,4 +1,4 @@
-"""Compile a language's brackets, strings, comments and words to the regular expressions that its lexer uses."""
+"""Compile the brackets, strings, comments and words of a language to the regular expressions of its lexer."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _PLACES = re.compile(r"\{1\}|\{pair\}")
 
 @dataclass(frozen=True, slots=True)
 class Opener:
-    """A bracket, string, block comment or heredoc that can be open.
+    """The opener of a bracket, string, block comment or heredoc.
 
-    `inside` finds the next event inside it; None means that code continues inside.
+    `inside` is the pattern of the next event after the opener, or None if code follows.
     """
 
     sort: int
@@ -32,8 +32,7 @@ class Opener:
     documents: bool = False
 
 
-# An opener and its position, or -1 if only a sent cursor shows that it is open.
-Entry = tuple[Opener, int]
+Entry = tuple[Opener, int]  # an open opener and its position, -1 if the position is above the text
 
 
 class Literal(NamedTuple):
@@ -48,18 +47,18 @@ class Literal(NamedTuple):
 class LexerRules:
     """The lexer rules of a language.
 
-    `code` finds the next event in code: the group that matched is its text, and the group's name its kind.
+    `code` is the pattern of the next event in code; the name of the group that matches is the kind of the event.
     """
 
     data: Language
     code: re.Pattern[bytes]
     openers: dict[bytes, Opener]
-    values: dict[bytes, Opener]  # the block brackets in a value position, where they contain no statements
-    value: re.Pattern[bytes]  # the text before such a bracket
+    values: dict[bytes, Opener]  # openers of block brackets in values, where they contain no statements
+    value: re.Pattern[bytes]  # pattern of the text before such a bracket
     literals: tuple[Literal, ...]
     heredoc: re.Pattern[bytes] | None
     indented_parent: re.Pattern[bytes]
-    beginning: tuple[Entry, ...]  # open at the start of a file
+    beginning: tuple[Entry, ...]  # entries that are open at the start of a file
     restart: re.Pattern[bytes] | None
     imports: re.Pattern[bytes] | None
     signatures: re.Pattern[bytes] | None
@@ -72,7 +71,7 @@ class LexerRules:
 
 
 def compile_rules(data: Language) -> LexerRules:
-    """Compile the regular expressions of one language."""
+    """Return the lexer rules of a language."""
     rules: tuple[StringRule | LiteralRule, ...] = (*data.strings, *data.literals)
     marks = [mark for rule in rules for mark in rule.interpolation]
     openers = {mark: Opener(BRACKET, mark.encode(), PAIRS.get(mark[-1], mark[-1]).encode()) for mark in marks}
@@ -112,20 +111,20 @@ def compile_rules(data: Language) -> LexerRules:
 
 @lru_cache(maxsize=64)
 def heredoc_opener(word: bytes, rest: bytes) -> Opener:
-    """Return the opener of a heredoc that ends with a line that begins with `word`, followed by `rest`."""
+    """Return the opener of a heredoc whose last line is `word` and a match of `rest`."""
     inside = re.compile(rb"(?P<close>^[ \t]*" + re.escape(word) + b"(?=" + rest + b"))", re.M)
     return Opener(HEREDOC, b"", b"\n" + word + b"\n", inside)
 
 
 @lru_cache(maxsize=64)
 def indented_opener(columns: int) -> Opener:
-    """Return the opener of a text that ends before the first line with an indent of at most `columns`."""
+    """Return the opener of a text that ends before the next line with an indent of at most `columns`."""
     return Opener(HEREDOC, b"", b"\n", re.compile(rb"(?P<leave>^(?= {0,%d}[^\s]))" % columns, re.M))
 
 
 @lru_cache(maxsize=256)
 def literal_opener(rule: LiteralRule, open: bytes, group: str = "", columns: int = 0) -> Opener:
-    """Return the opener of a literal. `group` is the first group of its opener, `columns` its line's indent."""
+    """Return the opener of a literal whose text is `open`, with `group` as group 1, on a line indented by `columns`."""
     pair = PAIRS.get(group, group)
     close = rule.close.replace("{1}", group).replace("{pair}", pair).encode("latin-1")
     escaped = {"{1}": re.escape(group), "{pair}": re.escape(pair)}
@@ -142,7 +141,7 @@ def literal_opener(rule: LiteralRule, open: bytes, group: str = "", columns: int
 def _inside(
     close: bytes, escape: str, opens: tuple[str, ...], multiline: bool, more: Sequence[bytes] = ()
 ) -> re.Pattern[bytes]:
-    """Return the pattern of the events in a string or comment."""
+    """Return the pattern of the events inside a string or comment that ends with a match of `close`."""
     parts = [b"(?P<escape>" + escape.encode() + b")"] if escape else []
     parts += [b"(?P<open>" + _any(opens) + b")"] if opens else []
     parts += [b"(?P<close>" + close + b")", *more]
@@ -181,7 +180,7 @@ def _code(data: Language) -> re.Pattern[bytes]:
     parts.append(b"(?P<open>" + _any([*(mark for mark in marks if len(mark) == 1), *brackets]) + b")")
     parts.append(b"(?P<close>" + _any([pair[1] for pair in data.brackets]) + b")")
     firsts = {mark[0] for mark in (*marks, *data.line_comments, *brackets)} | {pair[1] for pair in data.brackets}
-    # Matching one character of a set first and looking back at it is how `re` skips all others without trying `parts`.
+    # Matching one character of a set first makes `re` skip all other characters without trying `parts` there.
     first = b"[" + re.escape("".join(firsts | set("\n" + data.starts)).encode()) + b"]"
     return re.compile(first + b"(?<=(?=" + b"|".join(parts) + rb")[\s\S])", re.M)
 
@@ -191,10 +190,7 @@ def _any(marks: Sequence[str]) -> bytes:
 
 
 def _flat(data: Language) -> bytes:
-    """Return a pattern for strings and brackets that end on their line with nothing special inside.
-
-    Most are like that, and the lexer skips each in one match.
-    """
+    """Return a pattern for strings and brackets that end on their line without nesting, which the lexer skips whole."""
     marks = [*data.line_comments, *(mark[0] for mark in data.block_comments), *(rule.open[-1] for rule in data.strings)]
     special = re.escape("".join({mark[0] for mark in marks}).encode()) + rb"\\\n<"
     plain = [rule for rule in data.strings if not rule.multiline and len(rule.open) == 1 and rule.open == rule.close]
@@ -206,7 +202,7 @@ def _flat(data: Language) -> bytes:
 
 
 def _words(words: tuple[str, ...], pattern: str = "") -> re.Pattern[bytes] | None:
-    """Return a pattern for the start of a line with one of the words, or with the pattern; None without both."""
+    """Return a pattern for a line that begins with one of the words or with `pattern`; None without both."""
     listed = b"|".join(rb"\b" + re.escape(w.encode()) if w[0].isalpha() else re.escape(w.encode()) for w in words)
     patterns = [rb"[ \t]*(?:(?:" + listed + rb")(?![\w]))"] if words else []
     patterns += [rb"[ \t]*(?:" + pattern.encode() + b")"] if pattern else []

@@ -1,8 +1,7 @@
 """Collect the facts about a cursor that decide where a completion ends: open brackets and blocks, and their closers.
 
-Also where one item of a list ends: a parameter with its annotation or default, an argument, an element. A model that
-has finished the item under way likes to go on with items of its own, which stand to the right already or belong to
-another function. Only bytes up to a comma are needed to decide about that comma.
+`find_item` and `ends_item` decide where an item of a list ends: a parameter, an argument or an element. Models often go
+on with items that are already to the right of the cursor, or that belong to another function.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ _TRIPLE = (b'"""', b"'''")
 MAX_ITEM = 2048  # bytes before the cursor that may belong to the item
 _PAIR = re.compile(rb"\([^()\[\]{}]*\)|\[[^()\[\]{}]*\]|\{[^()\[\]{}]*\}")
 _STRING = re.compile(rb"\"[^\"\n]*\"|'[^'\n]*'")
-_NESTED = 8  # brackets in brackets
-# A name with a type or a value behind it: `self, a: `, `mut a: `, `key=`, but not `a ==`, `a::`, `a =>`.
+_NESTED = 8  # maximum depth of brackets
+# A name before its type or value, as in `a: `, `mut a: ` or `key=`, but not `a ==`, `a::` or `a =>`.
 _NAMED = re.compile(rb"\s*(?:[\w.$*&@]+\s+)*[*&$@.]*[\w$]+\??\s*(?::(?![:=])|=(?![=>]))")
-_NO_LIST = re.compile(rb"\b(?:for|foreach|while|if|switch|with|using|catch)\s*$")  # words before other parentheses
+_NO_LIST = re.compile(rb"\b(?:for|foreach|while|if|switch|with|using|catch)\s*$")  # words before a `(` without a list
 _LAMBDA = re.compile(rb"\blambda\b[^:]*$")
 _OPENED, _CLOSED = re.compile(rb"\w<"), re.compile(rb"(?<![-=])>")  # angle brackets around types
 
 
 class Closed(Enum):
-    """The position of the closer, in the suffix, of an entry that is open at the cursor."""
+    """Where the suffix closes an entry that is open at the cursor."""
 
     NOWHERE = auto()
     SAME_LINE = auto()
@@ -42,11 +41,12 @@ class Closed(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """A cursor in code.
+    """The text around a cursor in code.
 
-    `before` is the window of text up to the cursor, `state` the lexer state there, and `checkpoint` the state at the
-    end of a line above. `closed` has one item for each open entry, outermost first. `opened` is set if the cursor is in
-    a block or bracket that is still empty; `opener_width` is the indent of the line that opened it.
+    `before` is the window of text that ends at the cursor, `state` the lexer state there, and `checkpoint` the state at
+    the end of a line above. `right` is the rest of the cursor's line, and `below` the next non-blank line. `opened` is
+    true if the cursor is in an empty block or bracket, and `opener_width` is the indent of the line that opened it, in
+    columns. `closed` has an item for each open entry, outermost first.
     """
 
     data: Language
@@ -82,7 +82,7 @@ def read_surroundings(
 ) -> Surroundings | None:
     """Return the surroundings of the cursor between `prefix` and `suffix`, or None if the language has no grammar.
 
-    Uses the lexer and the cursor that a language server sent, and parses nothing.
+    Nothing is parsed: the lexer and `sent`, the language server's view of the cursor, are enough.
     """
     tracker = ContextTracker(language, prefix, suffix, sent=sent)
     grammar, lexed = tracker.grammar, tracker.lexed
@@ -107,7 +107,7 @@ def read_surroundings(
 
 
 def _opened(data: Language, before: bytes, state: LexState, cursor: Cursor) -> tuple[bool, int]:
-    """Return whether the cursor follows an opener whose block is still empty, and the indent of the opener's line."""
+    """Return whether the cursor is in an empty block or bracket, and the indent of the line that opened it."""
     line = before.rfind(b"\n") + 1
     if before[line:].strip():
         brackets = state.brackets
@@ -123,7 +123,7 @@ def _opened(data: Language, before: bytes, state: LexState, cursor: Cursor) -> t
 
 
 def _without_introduction(data: Language, text: bytes) -> bytes:
-    """Return the text without trailing white space, and without the comments or docstring after a block opener."""
+    """Return the text up to its last line of code, or up to a block opener before comments or a docstring."""
     text = above = text.rstrip()
     marks = tuple(mark.encode() for mark in data.line_comments)
     while marks and above[above.rfind(b"\n") + 1 :].lstrip().startswith(marks):
@@ -139,8 +139,8 @@ def _without_introduction(data: Language, text: bytes) -> bytes:
 def _find_closed(rules: LexerRules, before: bytes, stack: tuple[Entry, ...], suffix: bytes) -> tuple[Closed, ...]:
     """Return where the suffix closes each open entry.
 
-    A closer at the start of a line is matched to the entry opened on a line with the same indent, because if a closer
-    is missing, the first one in the suffix belongs to an outer block.
+    A closer at the start of a line closes the entry that was opened on a line with the same indent. So if a closer is
+    missing, the first closer in the suffix still closes its own block.
     """
     result = [Closed.NOWHERE] * len(stack)
     if not stack:
@@ -168,9 +168,9 @@ def _find_closed(rules: LexerRules, before: bytes, stack: tuple[Entry, ...], suf
 
 
 def _still_open(stack: tuple[Entry, ...], right: bytes) -> tuple[Entry, ...]:
-    """Return the stack without an innermost string that the rest of its line doesn't close.
+    """Return the stack without an innermost string that its line does not close, if the text to the right is code.
 
-    Applies to single-line strings, and to others if only closers follow on the line: the text to the right is code.
+    The text to the right of a single-line string is code; after a longer string, it is code if it is only closers.
     """
     last = stack[-1][0]
     code = not last.multiline or (right.strip() and not right.strip(b" \t\r)]};,"))
@@ -178,7 +178,7 @@ def _still_open(stack: tuple[Entry, ...], right: bytes) -> tuple[Entry, ...]:
 
 
 def _closed_by(closer: re.Match[bytes], earlier: LexState, now: LexState) -> int:
-    """Return the index of the marked entry that the closer closed, or less than 0."""
+    """Return the index of the open entry that a closer closed, or a negative number."""
     pos = now.closed[1] if now.closed[0] == closer.start() else 0
     if pos >= 0 and len(now.stack) < len(earlier.stack):
         opener, opened = earlier.stack[-1]
@@ -187,17 +187,17 @@ def _closed_by(closer: re.Match[bytes], earlier: LexState, now: LexState) -> int
 
 
 def width_at(text: bytes, pos: int) -> int:
-    """Return the indent of the line with a position, or -1 if that is not in the text."""
+    """Return the indent, in columns, of the line that contains a position; -1 for a negative position."""
     return width(text[text.rfind(b"\n", 0, pos) + 1 :][:256]) if pos >= 0 else -1
 
 
 def width(line: bytes) -> int:
-    """Return the indent of a line in columns, with tab stops every eight columns."""
+    """Return the indent of a line in columns, with a tab stop every eight columns."""
     return len(line[: len(line) - len(line.lstrip(b" \t"))].expandtabs(8))
 
 
 def only_closer_missing(around: Surroundings) -> bool:
-    """Return whether the code before the cursor is complete except for a closer that the suffix already contains."""
+    """Return whether the code before the cursor only lacks closers, which are already to the right of the cursor."""
     shut = around.closed and around.closed[-1] is Closed.SAME_LINE
     if not shut or around.in_text or around.right.strip(b" \t)]};,>\"'`"):
         return False
@@ -207,11 +207,10 @@ def only_closer_missing(around: Surroundings) -> bool:
 
 
 def find_item(around: Surroundings) -> bytes | None:
-    """Return what stands before the cursor of the item that a comma ends, or None if the text may go on behind a comma.
+    """Return the part before the cursor of the item that the next comma ends, or None if more items may follow.
 
-    A comma ends the item if another one follows on the cursor's line, and in parentheses if its name stands before the
-    cursor: then the rest of it was asked for. Otherwise all further items are welcome. The item is without its strings
-    and brackets.
+    The next comma ends the item if a comma is already to the right of the cursor. It also does in parentheses if the
+    name of a parameter or argument is before the cursor. The part has no strings and brackets.
     """
     brackets = around.state.brackets
     if not brackets or around.in_text or around.state.stack[-1] != brackets[-1]:
@@ -230,8 +229,5 @@ def find_item(around: Surroundings) -> bytes | None:
 
 
 def ends_item(item: bytes) -> bool:
-    """Return whether a comma, in no bracket of the item's own, ends it.
-
-    It does not between the types in angle brackets, nor between a lambda's parameters.
-    """
+    """Return whether a comma after `item` ends the item: not between types in angle brackets or lambda parameters."""
     return _LAMBDA.search(item) is None and len(_OPENED.findall(item)) <= len(_CLOSED.findall(item))

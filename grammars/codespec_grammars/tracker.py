@@ -1,10 +1,8 @@
-"""Find the context at the tip of a text that may grow, and the indent of the next statement.
+"""Find the syntactic context at the end of a text that may grow, and the indent of the next statement.
 
-Pipeline: lexer → parsable text → tree → decision. A tracker whose text has grown gives the same result as a fresh one.
-A cursor that a language server sent holds until the text grows, and opens for the lexer what the window doesn't show.
-
-The tree decides if there is no error between the tip and the captured node. Otherwise the lexer does: it reads left to
-right, so text after the tip can't mislead it. Indents are counted in characters of white space: a tab counts as one.
+Steps: lexer → parsable text → tree → decision. A tracker whose text has grown gives the same result as a fresh one. The
+tree decides if there is no error between the cursor and the captured node. Otherwise the lexer decides, because text
+after the cursor cannot mislead it. Indents are counted in characters: a tab counts as one.
 """
 
 from __future__ import annotations
@@ -16,34 +14,44 @@ from itertools import pairwise, takewhile
 from typing import NamedTuple
 
 from codespec_grammars import workers
-from codespec_grammars.grammar import NAMES, NOTHING, TEXT_LIKE, Captures, Context, load_grammar
+from codespec_grammars.grammar import (
+    NAMES,
+    NOTHING,
+    TEXT_LIKE,
+    Captures,
+    Context,
+    heads,
+    load_grammar,
+    mended,
+    parse_start,
+    repaired,
+    suffix_window,
+)
 from codespec_grammars.language import Language
-from codespec_grammars.lexer import LexState, begins_with, in_text, indent_end, is_word, statement_start, word_before
+from codespec_grammars.lexer import LexedWindow, LexState, in_text, indent_end, is_word, statement_start, word_before
 from codespec_grammars.lexer_rules import BRACKET, COMMENT, STRING, Entry, LexerRules
-from codespec_grammars.window import LexedWindow, heads, mended, parse_start, repaired, suffix_window
 
-# With more entries open than this, nothing is parsed: walking up a tree is quadratic in its depth.
-DEEPEST = 128
+DEEPEST = 128  # open entries; with more, nothing is parsed, because walking up a tree is quadratic in its depth
 _AROUND = frozenset({Context.ARGUMENTS, Context.IMPORT, Context.SIGNATURE})
 _PLAIN = frozenset({Context.STATEMENT, Context.UNKNOWN})
 _HEADS = (Context.IMPORT, Context.SIGNATURE)
 _LOOSE = (Context.STATEMENT, Context.ARGUMENTS)
 _VALUE = re.compile(rb"[^=!<>]=[^=>]|\breturn\b")  # parentheses after this belong to a call, not to a signature
 _STRING_START = re.compile(rb"[ \t]*[A-Za-z]{0,3}$")
-LOOKED_AT = 1536  # bytes before the tip from which the indent unit is inferred
+LOOKED_AT = 1536  # bytes before the cursor from which the indent unit is inferred
 _INDENTED = re.compile(rb"^([ \t]+)[^\s]", re.M)
 
 
 class CursorError(ValueError):
-    """Raised for an invalid sent cursor; the message names the field."""
+    """Raised for an invalid cursor in a request; the message names the field."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """The context at a tip, the brackets open there and the language's name.
+    """The syntactic context at a cursor.
 
-    `open_brackets` has the outermost first. `indent` is the expected indent of the next statement, in characters of
-    white space.
+    `open_brackets` are the brackets open at the cursor, outermost first. `indent` is the expected indent of the next
+    statement, in characters. `language` is the language's name, "" if unknown.
     """
 
     context: Context = Context.UNKNOWN
@@ -53,7 +61,7 @@ class Cursor:
 
     @classmethod
     def parse(cls, sent: Mapping[str, object]) -> Cursor:
-        """Parse a cursor's JSON values. Absent fields take their defaults. Raises CursorError naming the bad field."""
+        """Check the JSON fields of a cursor. Raises CursorError if a field is unknown or invalid."""
         unknown = sent.keys() - {field.name for field in fields(cls)}
         if unknown:
             raise CursorError(f"cursor has no field {min(unknown)!r}")
@@ -73,16 +81,16 @@ class Cursor:
 
 
 class ContextTracker:
-    """Finds the context at the tip of `prefix` plus the appended bytes, with `suffix` to the right of the tip.
+    """Finds the context at a cursor between `prefix` with the appended bytes and `suffix`.
 
-    `language` is a name or an editor's language id; the context of one without a grammar is always `unknown`. `sent` is
-    the language server's view of the cursor, which holds until something is appended.
+    `language` is a name or an editor's language id; without a grammar, the context is always `unknown`. `sent` is the
+    language server's view of the cursor, which is valid until bytes are appended.
 
-    grammar       of the language, or None
-    lexed         the lexed window up to the tip, or None without a grammar
-    bytes_parsed  so far
-    given_up      the number of parses that were abandoned because they took too long or broke the parser
-    broke_parser  whether the text broke the parser; it is not parsed again
+    grammar       the grammar of the language, or None
+    lexed         the lexed window before the cursor, or None without a grammar
+    bytes_parsed  the number of bytes parsed so far
+    given_up      the number of parses that took too long or broke the parser
+    broke_parser  whether the text broke the parser; then the text is not parsed again
     """
 
     def __init__(self, language: str, prefix: bytes, suffix: bytes = b"", *, sent: Cursor | None = None) -> None:
@@ -98,14 +106,14 @@ class ContextTracker:
         self._sent = sent
 
     def advance(self, data: bytes) -> None:
-        """Append bytes at the tip. They may end inside a UTF-8 character."""
+        """Append bytes, which may end inside a UTF-8 character."""
         if self.lexed is not None:
             self.lexed.append(data)
         elif data:
             self._sent = None
 
     def context(self, *, parse: bool = True) -> Cursor:
-        """Return the cursor at the tip. Without `parse`, use the lexer only, which needs no other process."""
+        """Return the context at the cursor. Without `parse`, only the lexer decides, in this process."""
         if self.grammar is None or self.lexed is None:
             return self._sent or Cursor()
         if self._sent and not self.lexed.appended:
@@ -119,7 +127,7 @@ class ContextTracker:
     def _work_out(self, at: Tip, lexed: LexedWindow, parse: bool) -> Cursor:
         context = decide(at, self._look_up(at, lexed) if parse else NOTHING)
         if self._sent and lexed.seeded and at.state.stack == lexed.seeded:
-            sent = self._sent.context  # holds for text or plain code directly inside what it opened
+            sent = self._sent.context  # still valid in text or plain code that is in the same innermost entry
             alike = (context in TEXT_LIKE and sent in TEXT_LIKE) or (context in _PLAIN and sent in _AROUND)
             context = sent if alike else context
         brackets = b"".join(opener.open[-1:] for opener, _ in at.state.brackets).decode("ascii", "replace")
@@ -127,7 +135,6 @@ class ContextTracker:
         return Cursor(context, brackets, indent, at.rules.data.name)
 
     def _look_up(self, at: Tip, lexed: LexedWindow) -> Captures:
-        """Parse around the tip. A text that broke the parser would break it again at the next key: no retries."""
         stack = at.state.stack
         start = None if len(stack) > DEEPEST or self.broke_parser else parse_start(lexed.lexer, stack)
         if start is None:
@@ -153,17 +160,14 @@ class ContextTracker:
 
 
 def _clean(text: bytes) -> bytes:
-    """Remove invalid UTF-8 and replace NUL bytes with spaces.
-
-    Queries read nodes as text, and a tip may be inside a character. Some grammars' scanners are slow on NUL bytes.
-    """
+    """Remove invalid UTF-8, which queries cannot read, and NUL bytes, on which some grammars are slow."""
     return text.decode(errors="ignore").encode().replace(b"\0", b" ")
 
 
 def unseen(sent: Cursor, own: Cursor, lexed: LexedWindow) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
-    """Return the brackets around a sent cursor that the window lacks, and the text around it if the window shows none.
+    """Return the entries that are open at a sent cursor, but not in the window: brackets, then a string or comment.
 
-    That is the first multi-line opener of its kind.
+    The string or comment is the first multi-line opener that fits the context.
     """
     openers, state = lexed.rules.openers, lexed.state()
     outer = sent.open_brackets.removesuffix(own.open_brackets)
@@ -181,7 +185,7 @@ def unseen(sent: Cursor, own: Cursor, lexed: LexedWindow) -> tuple[tuple[Entry, 
 
 
 class Tip(NamedTuple):
-    """A text up to the tip, and the lexer state there."""
+    """The text before a cursor, and the lexer state at its end."""
 
     rules: LexerRules
     text: bytes
@@ -189,7 +193,7 @@ class Tip(NamedTuple):
 
 
 def decide(at: Tip, captures: Captures) -> Context:
-    """Return the context at the tip."""
+    """Return the context at a cursor from the captures of the tree and from the lexer state."""
     inside = captures.inside if captures.clean else None
     text = _text_by_lexer(at) if captures.errors or inside is Context.STRING else None
     if inside is Context.STRING and text is Context.DOCSTRING:
@@ -216,7 +220,7 @@ def decide(at: Tip, captures: Captures) -> Context:
 
 
 def _token(at: Tip, captures: Captures, stripped: bytes) -> Context | None:
-    """Return the context given by the last token on the line, or by its bytes if the tree has errors."""
+    """Return the context after the last token on the line, by the capture, or by the bytes if the tree has errors."""
     if word_before(at.text).decode("utf-8", "replace") in at.rules.data.block_openers:
         return Context.BLOCK_START
     if captures.token or not captures.errors:
@@ -234,7 +238,7 @@ def _token(at: Tip, captures: Captures, stripped: bytes) -> Context | None:
 
 
 def _text_by_lexer(at: Tip) -> Context | None:
-    """Return the lexer's view if the tip is in a comment, string or docstring, else None."""
+    """Return the context by the lexer if the cursor is in a comment, string or docstring, else None."""
     opener, start = in_text(at.state), at.state.comment
     if opener is not None and start < 0:
         start = at.state.stack[-1][1]
@@ -254,7 +258,7 @@ def _text_by_lexer(at: Tip) -> Context | None:
 
 
 def _corrected(at: Tip, inside: Context | None) -> Context | None:
-    """Correct the context from a tree with errors by the statement's first word and its brackets."""
+    """Correct the context from a tree with errors by the statement's first word and brackets."""
     called = _in_call(at)
     here = takewhile(lambda entry: not entry[0].block, reversed(at.state.brackets))
     if inside is None or (inside in _LOOSE and len(list(here)) < 2):
@@ -288,7 +292,7 @@ def _calls(at: Tip) -> bool:
 
 
 def _imports(at: Tip) -> bool:
-    """Return whether the tip is in an import, including inside its brackets, as in `import { a,`."""
+    """Return whether the cursor is in an import, including inside its brackets, as in `import { a,`."""
     imports, brackets = at.rules.imports, at.state.brackets
     if imports is None or _head(at, imports):
         return imports is not None
@@ -298,12 +302,14 @@ def _imports(at: Tip) -> bool:
 
 
 def _head(at: Tip, words: re.Pattern[bytes] | None) -> bool:
-    """Return whether the tip is in a statement that begins with one of the words."""
-    return words is not None and begins_with(words, at.text, at.state)
+    """Return whether the statement at the cursor begins with one of the words."""
+    if words is None:
+        return False
+    return words.match(at.text, statement_start(at.text, len(at.text), at.state.stack)) is not None
 
 
 def indent_unit(data: Language, text: bytes) -> int:
-    """Return the columns of one indent level: as used in the last lines, else the language's default."""
+    """Return the characters of one indent level, as the last lines of a text use it, else the language's default."""
     indents = _INDENTED.findall(text, max(0, len(text) - LOOKED_AT))
     if data.indent == "0":
         return 0
@@ -318,9 +324,9 @@ def indent_unit(data: Language, text: bytes) -> int:
 
 
 def expected_indent(rules: LexerRules, text: bytes, state: LexState, opens_block: bool) -> int:
-    """Return the indent of the next statement.
+    """Return the indent of the next statement, in characters.
 
-    It is one level more after an opened block or bracket, else the indent of the line where the last statement began.
+    The indent is that of the last statement's first line, and one level more after an opened block or bracket.
     """
     end = _last_code(rules.data, text)
     if end == 0:
@@ -328,7 +334,7 @@ def expected_indent(rules: LexerRules, text: bytes, state: LexState, opens_block
     start = text.rfind(b"\n", 0, end) + 1
     closed, opened = state.closed
     below = text.find(b"\n", start)
-    first = start  # of the line with the opening bracket, if this one closes it
+    first = start  # start of the line whose indent counts: that of the opening bracket, if the last line closes it
     if 0 <= opened < start <= closed and (below < 0 or closed < below):
         first = text.rfind(b"\n", 0, opened) + 1
     indent = indent_end(text, first) - first
@@ -340,10 +346,10 @@ def expected_indent(rules: LexerRules, text: bytes, state: LexState, opens_block
 
 
 def max_body_indent(rules: LexerRules, before: bytes, text: bytes, state: LexState) -> int:
-    """Return the most characters of indent for the block whose head ends `text`, or -1 if it is not known.
+    """Return the maximum indent, in characters, of the block whose head ends `text`, or -1 if unknown.
 
-    Known where indents alone make blocks, the head is not inside brackets, and `before`, the text before the cursor,
-    shows how far the file indents. The unit of spaces is a guess: deeper by less than four columns is no mistake.
+    The maximum is known if indents alone make blocks and `before`, the text before the cursor, has an indented line. In
+    a file indented with spaces, up to three characters more than expected are allowed.
     """
     end = _last_code(rules.data, text)
     if rules.heads is None or state.stack or state.comment >= 0 or text[end - 1 : end] != b":":
@@ -366,7 +372,7 @@ def _last_code(data: Language, text: bytes) -> int:
 
 
 def _opens(data: Language, line: bytes, state: LexState, start: int) -> bool:
-    """Return whether the line opened a bracket or block that is still open, except inside a single-line string."""
+    """Return whether a line opened a bracket or block that is still open; False inside a single-line string."""
     for opener, at in state.stack:
         if not opener.multiline:
             return False

@@ -1,12 +1,10 @@
-"""Parse untrusted text in processes of their own, which a fork server makes.
+"""Parse untrusted text in separate processes, forked by a fork server.
 
-A grammar is third-party C code: on some texts it crashes, loops or exhausts memory. So text is never parsed in the
-process that needs the result. A fork has the grammar loaded and is ready in a millisecond, so one that died is replaced
-at once. Each fork has limits on memory and on CPU time per request, and exits when its socket closes. A service is
-named `module:Class`; the class is made for a language, answers requests, and has the limits `SECONDS` and `MEMORY`.
-
-`look_up` asks for the captures at the tip of a text. A text that breaks a grammar kills only that language's process;
-its context then comes from the lexer alone.
+A grammar is third-party C code, which on some texts crashes, loops or exhausts memory. So text is never parsed in the
+process that needs the result. A fork has the grammar loaded and is ready in a millisecond, so a process that died is
+replaced at once. Each process has limits on memory and on CPU time per request, and exits when its socket closes. A
+service is named `module:Class`. The class is created with a language, has the method `answer` and the limits `SECONDS`
+and `MEMORY`.
 """
 
 from __future__ import annotations
@@ -30,15 +28,15 @@ from typing import Any
 
 from codespec_grammars.grammar import Captures, Context, load_grammar
 
-ORDER = 256  # bytes of an order, padded with spaces because a stream socket has no message boundaries
+ORDER = 256  # bytes of an order to fork, padded with spaces because a stream socket has no message boundaries
 HEAD = struct.Struct("!I")  # length prefix of a message
 MAX_ANSWER = 1 << 24  # bytes
-# -P: don't import from the open folder.
+# -P: import nothing from the current folder.
 COMMAND = (sys.executable, "-P", "-c", "from codespec_grammars.workers import serve_forks; serve_forks()")
-# Prefixes of the environment variables that an interpreter needs; others may contain secrets.
+# Prefixes of the environment variables that an interpreter needs; all others may contain secrets.
 _NEEDED = ("PATH", "HOME", "PYTHON", "LD_", "DYLD_", "LANG", "LC_", "VIRTUAL_ENV")
 LOOK_UP = "codespec_grammars.grammar:WindowService"
-LOOK_UP_SECONDS = 10.0  # wall-clock timeout: the process hits its CPU limit long before, but the first one has to start
+LOOK_UP_SECONDS = 10.0  # wall-clock timeout, much longer than the CPU limit because the first process has to start
 REPORT = (
     "The %s grammar failed on a text (it crashed, or took too much time or memory): such texts are completed without "
     "their syntax."
@@ -47,21 +45,21 @@ log = logging.getLogger("codespec_grammars")
 
 
 class WorkerDied(Exception):
-    """Raised if the process ended or did not answer in time. It is gone then."""
+    """Raised if a process could not be started, ended, or was ended because it did not answer in time."""
 
 
 class Worker:
-    """A process for one service and one language. Handles one request at a time."""
+    """A process for one service and one language, which handles one request at a time."""
 
     def __init__(self, service: str, language: str) -> None:
-        """Request the process without waiting for it. Raises WorkerDied if it can't be started."""
+        """Order a process without waiting for its start. Raises WorkerDied if the fork server can't be reached."""
         try:
             self._socket, self._life = _fork_server.order(service, language)
         except OSError as error:
             raise WorkerDied from error
 
     def ask(self, request: Any, seconds: float) -> Any:
-        """Send a request and wait for the answer. Raises WorkerDied."""
+        """Send a request and return the answer. Raises WorkerDied, at the latest after `seconds`."""
         try:
             self._socket.settimeout(seconds)
             self._socket.sendall(message(request))
@@ -71,7 +69,7 @@ class Worker:
             raise WorkerDied from error
 
     async def ask_beside(self, request: Any, seconds: float) -> Any:
-        """Send a request without blocking the event loop. Cancelling ends the process. Raises WorkerDied."""
+        """Do as `ask` without blocking the event loop. Cancelling ends the process."""
         loop, answered = asyncio.get_running_loop(), False
         try:
             self._socket.setblocking(False)
@@ -87,7 +85,7 @@ class Worker:
                 self.close()
 
     def close(self) -> None:
-        """End the process, on Linux at once, else when it is idle or its time limit expires."""
+        """End the process: on Linux at once, elsewhere when the process is idle or its time limit expires."""
         self._socket.close()
         self._life.close()
 
@@ -112,8 +110,7 @@ def _length(head: bytes) -> int:
 
 
 def _read(body: bytes) -> Any:
-    """Decode an answer from a process whose memory third-party code may have corrupted."""
-    try:
+    try:  # third-party code may have corrupted the memory of the process
         return json.loads(body)
     except (ValueError, RecursionError) as error:
         raise ConnectionResetError("the process sent an invalid reply") from error
@@ -126,7 +123,7 @@ def _some(data: bytes) -> bytes:
 
 
 class _ForkServer:
-    """The fork server of this process, started on demand and restarted if it ended."""
+    """The fork server of this process, started on demand and again if it has ended."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -134,7 +131,7 @@ class _ForkServer:
         self._control: socket.socket | None = None
 
     def order(self, service: str, language: str) -> tuple[socket.socket, socket.socket]:
-        """Start a worker process. Return our ends of its socket and of one that is only closed. Raises OSError."""
+        """Fork a process. Returns our ends of its socket and of a socket whose closing ends it. Raises OSError."""
         (ours, theirs), (our_life, their_life) = socket.socketpair(), socket.socketpair()
         with theirs, their_life:
             data = json.dumps([service, language]).encode().ljust(ORDER)
@@ -147,7 +144,7 @@ class _ForkServer:
         return ours, our_life
 
     def ready(self) -> socket.socket:
-        """Return the control socket, after starting the fork server if it isn't running. Raises OSError."""
+        """Start the fork server if it isn't running, and return its control socket. Raises OSError."""
         with self._lock:
             if self._control is None or self._process is None or self._process.poll() is not None:
                 self.end()
@@ -170,13 +167,8 @@ def _start() -> tuple[socket.socket, subprocess.Popen[bytes]]:
     ours, theirs = socket.socketpair()
     environment = {name: value for name, value in os.environ.items() if name.startswith(_NEEDED)}
     try:
-        process = subprocess.Popen(
-            COMMAND,
-            stdin=theirs.fileno(),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env=environment,
-        )
+        nowhere = subprocess.DEVNULL
+        process = subprocess.Popen(COMMAND, stdin=theirs.fileno(), stdout=nowhere, stderr=nowhere, env=environment)
     except OSError:
         ours.close()
         raise
@@ -190,7 +182,7 @@ atexit.register(_fork_server.end)
 
 
 def start_fork_server() -> None:
-    """Start the fork server before the first request. If that fails, the first request reports the error."""
+    """Start the fork server before the first request, which reports an error if this fails."""
     with contextlib.suppress(OSError):
         _fork_server.ready()
 
@@ -201,25 +193,23 @@ _reported: set[str] = set()
 
 
 def prepare(language: str) -> None:
-    """Start the process of a language that has a grammar, so that the first lookup doesn't have to wait for it."""
-    with _lock:
+    """Start the process of a language that has a grammar, before the first lookup, which reports an error."""
+    with _lock, contextlib.suppress(WorkerDied):
         if language not in _workers:
-            try:
-                _workers[language] = Worker(LOOK_UP, language)
-            except WorkerDied:
-                return  # the first look-up tries again and reports the error
+            _workers[language] = Worker(LOOK_UP, language)
 
 
 def look_up(language: str, text: str, tip: int, width: int, left: int) -> Captures | None:
-    """Run `queries.look_up` on the tree of a text. Returns None if the parse was given up.
+    """Run `grammar.look_up` on the tree of a text, in the language's process. Returns None if the parse was given up.
 
-    Raises WorkerDied if the process crashes on the text or does not answer in time.
+    Raises WorkerDied if the process crashes on the text or does not answer in time; another process is started for the
+    next text.
     """
     with _lock:
         try:
             reply = _ask(language, (text, tip, width, left))
         except WorkerDied:
-            if language not in _reported:  # once, because a text that breaks a grammar may recur with every key
+            if language not in _reported:  # only once, because the text may be parsed again with every key
                 _reported.add(language)
                 log.warning(REPORT, language)
             raise
@@ -230,7 +220,7 @@ def look_up(language: str, text: str, tip: int, width: int, left: int) -> Captur
 
 
 def _ask(language: str, request: tuple[str, int, int, int]) -> Any:
-    """Send a request to the language's process. An existing one may have died earlier, so retry with a new one."""
+    """Send a request to the language's process, which may have died earlier, else to a new process."""
     worker = _workers.pop(language, None)
     if worker is not None:
         with contextlib.suppress(WorkerDied):
@@ -243,15 +233,12 @@ def _ask(language: str, request: tuple[str, int, int, int]) -> Any:
     return reply
 
 
-# The fork server's process.
-
-
 def serve_forks() -> None:
-    """Fork a process for every socket that arrives on stdin, until the parent process is gone."""
+    """Run the fork server: fork a process for each order on stdin, until the parent process is gone."""
     import resource  # not available on Windows, which can't fork
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # writing a core dump takes a second
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the whole group; this exits with its parent
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends the signal to the language server's children too
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps exited children
     control = socket.socket(fileno=os.dup(0))
     while True:
@@ -261,7 +248,7 @@ def serve_forks() -> None:
         name, language = json.loads(data)
         module, _, kind = name.partition(":")
         service = getattr(importlib.import_module(module), kind)
-        load_grammar(language)  # before the fork, so that later forks have it too
+        load_grammar(language)  # before the fork, so that later forks have the grammar too
         if os.fork() == 0:
             control.close()
             channel, life = (socket.socket(fileno=number) for number in channels)
@@ -272,9 +259,9 @@ def serve_forks() -> None:
 
 
 def _serve(channel: socket.socket, life: socket.socket, service: Any, language: str) -> None:
-    """Answer requests until the socket is closed. Exceeding the time or memory limit kills the process.
+    """Answer requests until the socket is closed.
 
-    So does SIGIO, which the system sends when the client closes its end of `life`, also during a parse.
+    The system kills the process if it exceeds its limits, or by SIGIO when the client closes its end of `life`.
     """
     import fcntl  # not available on Windows
 
@@ -293,13 +280,13 @@ def _serve(channel: socket.socket, life: socket.socket, service: Any, language: 
 
 
 def message(value: Any) -> bytes:
-    """Encode a value as a message, for either direction."""
+    """Encode a value as a message: JSON after its length."""
     body = json.dumps(value).encode()
     return HEAD.pack(len(body)) + body
 
 
 def bound_memory(more: int) -> None:
-    """Limit memory to `more` bytes above current use. Without /proc there is no memory limit."""
+    """Limit the memory of this process to `more` bytes above the present use; without /proc, do nothing."""
     import resource
 
     try:

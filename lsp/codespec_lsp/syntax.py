@@ -18,7 +18,7 @@ import tree_sitter
 from codespec_grammars import Context, ContextTracker, Cursor, Place
 from codespec_grammars.grammar import TEXT_LIKE, load_grammar, nodes_around
 from codespec_grammars.language import load_name_facts
-from codespec_grammars.window import kept_from
+from codespec_grammars.lexer import kept_from
 from codespec_grammars.workers import Worker, WorkerDied, prepare
 
 from codespec_lsp.buffer import Edit

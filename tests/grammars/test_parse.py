@@ -6,9 +6,18 @@ import random
 
 import pytest
 from codespec_grammars import Context, ContextTracker
-from codespec_grammars.grammar import MAX_BYTES, Grammar, WindowParser, load_grammar, look_up
-from codespec_grammars.lexer import Lexer, LexState
-from codespec_grammars.window import PARSED, LexedWindow, heads, mended, parse_start
+from codespec_grammars.grammar import (
+    MAX_BYTES,
+    PARSED,
+    Grammar,
+    WindowParser,
+    heads,
+    load_grammar,
+    look_up,
+    mended,
+    parse_start,
+)
+from codespec_grammars.lexer import LexedWindow, Lexer, LexState
 
 from tests.grammars.sources import CORE, source_of
 
