@@ -23,7 +23,7 @@ OWN = (
     "lab/codespec_lab/training/",
     "codespec/files",
     "grammars/codespec_grammars/workers.py",  # from the process that started it
-    "grammars/codespec_grammars/workers.py",  # any failure counts as the process's (tests/grammars/test_workers.py)
+    "grammars/codespec_grammars/workers.py",  # any failure counts as the process's (tests/grammars/test_nested.py)
 )
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(alphabet='[]{},"\\é x'),

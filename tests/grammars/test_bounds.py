@@ -6,10 +6,10 @@ import inspect
 import typing
 
 import pytest
-from codespec_grammars import ContextTracker, window, workers
+from codespec_grammars import ContextTracker, grammar, workers
 
 # Both windows, the heads of open constructs, the placeholder and closers.
-MAX_BYTES = window.PARSED + window.AFTER + 512
+MAX_BYTES = grammar.PARSED + grammar.AFTER + 512
 CODE = inspect.getsource(typing).encode()
 HOSTILE = {
     "100,000 lines": b"x = call(1, 2)\n" * 100_000,

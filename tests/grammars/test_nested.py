@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -12,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from codespec_grammars import ContextTracker, language_names, workers
-from codespec_grammars.workers import Worker, WorkerDied
+from codespec_grammars.workers import HEAD, MAX_ANSWER, Worker, WorkerDied
 
 from tests.cli.processes import user_environment
 from tests.grammars.nested import growing, openers
@@ -93,3 +95,27 @@ def test_parsing_processes_end_with_the_process_that_asked() -> None:
 
 def _children(number: int) -> list[int]:
     return [int(word) for word in Path(f"/proc/{number}/task/{number}/children").read_text().split()]
+
+
+ANSWERS = {
+    "no JSON": HEAD.pack(3) + b"{]\xff",
+    "deep": HEAD.pack(200_000) + b"[" * 200_000,
+    "too much": HEAD.pack(MAX_ANSWER + 1),
+    "cut": HEAD.pack(9) + b"1",
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_nonsense_answer_is_a_dead_process(answer: bytes, beside: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    (ours, theirs), (life, other) = socket.socketpair(), socket.socketpair()
+    monkeypatch.setattr(workers._fork_server, "order", lambda service, language: (ours, life))
+    worker = Worker("any", "any")
+    theirs.sendall(answer)
+    theirs.shutdown(socket.SHUT_WR)
+    with theirs, other, pytest.raises(WorkerDied):
+        if beside:
+            asyncio.run(worker.ask_beside({}, 5.0))
+        else:
+            worker.ask({}, 5.0)

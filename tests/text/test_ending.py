@@ -1,7 +1,4 @@
-"""Completion endings at the positions under `endings/`, and their invariants.
-
-The end depends only on the bytes, and final text is never taken back.
-"""
+"""Where a completion begins, its shape, and where it ends: at the positions under `endings/`, and for random text."""
 
 from __future__ import annotations
 
@@ -9,71 +6,24 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from codespec_grammars import read_surroundings
+from codespec_grammars import Scope, Surroundings, read_surroundings
 from codespec_grammars.lexer import Lexer, LexState
 from hypothesis import given
 from hypothesis import strategies as st
 
 from codespec.api.types import Shape
-from codespec.text.ending import MARKERS, Ending, markers_beside
+from codespec.text.ending import MARKERS, Ending, markers_beside, resolve_scope, why_not
+from codespec.text.fim_templates import _FAMILIES
 from tests.text.endings import CASES, LANGUAGES, Case
 from tests.text.growth import lines_run
 
 CORE = ("python", "javascript", "typescript", "rust", "go", "c", "cpp", "java", "json", "bash")
 SHAPES: tuple[Shape, ...] = ("auto", "line", "block")
 PIECES = (
-    *(
-        "\n",
-        "\n    ",
-        "\n        ",
-        "\n\n",
-        "\r\n",
-        "    ",
-        " ",
-        "x = 1",
-        "return x",
-        "if x",
-        "else",
-        "elif y",
-        ":",
-        "{",
-        "}",
-    ),
-    *(
-        "(",
-        ")",
-        "[",
-        "]",
-        ";",
-        ",",
-        '"',
-        "'",
-        '"""',
-        "`",
-        "# note",
-        "// note",
-        "/* ",
-        " */",
-        "@dec",
-        "def f",
-        "fi",
-        "done",
-    ),
-    *(
-        "end",
-        "then",
-        "case 1:",
-        "\\",
-        "#if X",
-        ".call()",
-        "=>",
-        "+ 1",
-        "é",
-        "\U0001f600",
-        "</s>",
-        "<|endoftext|>",
-        "a, b, ",
-    ),
+    *("\n", "\n    ", "\n        ", "\n\n", "\r\n", "    ", " ", "x = 1", "return x", "if x", "else", "elif y"),
+    *(":", "{", "}", "(", ")", "[", "]", ";", ",", '"', "'", '"""', "`", "# note", "// note", "/* ", " */"),
+    *("@dec", "def f", "fi", "done", "end", "then", "case 1:", "\\", "#if X", ".call()", "=>", "+ 1", "é"),
+    *("\U0001f600", "</s>", "<|endoftext|>", "a, b, "),
 )
 WRITTEN = st.lists(st.sampled_from(PIECES), max_size=24).map("".join)
 
@@ -235,3 +185,106 @@ def test_a_cut_is_never_inside_a_character() -> None:
 def test_markers_that_the_text_holds_end_nothing(prefix: str, suffix: str) -> None:
     ends = {mark.encode() for mark in MARKERS if mark.strip() not in prefix and mark not in suffix}
     assert set(markers_beside(prefix, suffix)) == ends
+
+
+ORDINARY = {"<PRE>", "<SUF>", "<MID>", "[PREFIX]", "[SUFFIX]"}  # tags, type parameters and words of ordinary text
+SPELLED = {mark.removeprefix("\u2581") for family in _FAMILIES for mark in family.tokens} - ORDINARY
+
+
+@pytest.mark.parametrize("mark", sorted(SPELLED))
+def test_a_completion_ends_before_a_marker(mark: str) -> None:
+    ending = Ending("block", None, "x = ", "")
+    for byte in f"first + second{mark}third\n".encode():
+        ending.advance(bytes([byte]))
+        assert ending.certain <= len("first + second")
+    ending.finish()
+    assert ending.cut == len("first + second")
+
+
+@pytest.mark.parametrize("mark", sorted(SPELLED))
+def test_a_text_about_markers_may_go_on(mark: str) -> None:
+    assert mark.encode() not in markers_beside(f'MARK = "{mark}"\n', "")
+
+
+def asked(language: str, prefix: str, suffix: str) -> tuple[Surroundings | None, bytes, bytes]:
+    """Return a cursor in the form the engine passes."""
+    before, after = prefix.encode(), suffix.encode()
+    return read_surroundings(language, before, after), before, after.partition(b"\n")[0]
+
+
+@pytest.mark.parametrize(
+    "language,prefix,suffix,scope",
+    [
+        ("python", "def f():\n    ", "", Scope.BLOCK),
+        ("python", "def f():", "", Scope.BLOCK),
+        ("python", "def f():\n    x = 1\n    ", "", Scope.STATEMENT),
+        ("python", "x = ", "", Scope.STATEMENT),
+        ("python", "x = ", " + 1", Scope.LINE),
+        ("python", "f(", ")", Scope.REST),
+        ("python", "# why", "", Scope.LINE),
+        ("python", 'x = "a', "", Scope.LINE),
+        ("javascript", "if (x) {", "}", Scope.BLOCK),
+        ("javascript", "f(() => {\n  ", "\n});", Scope.BLOCK),
+        ("", "x = ", "", Scope.LINE),
+        ("", "if x:", "", Scope.BLOCK),
+        ("", "", "", Scope.BLOCK),
+        ("klingon", "x = ", ")", Scope.LINE),
+    ],
+)
+def test_auto(language: str, prefix: str, suffix: str, scope: Scope) -> None:
+    assert resolve_scope("auto", *asked(language, prefix, suffix)) is scope
+
+
+def test_a_shape_that_was_asked_for_is_taken() -> None:
+    for language in ("python", ""):
+        place = asked(language, "x = ", "")
+        assert resolve_scope("line", *place) is Scope.LINE
+        assert resolve_scope("block", *place) is Scope.BLOCK
+
+
+@pytest.mark.parametrize(
+    "language,prefix,suffix,reason",
+    [
+        ("python", "na", "me = 1", "inside a word"),
+        ("", "grö", "ße", "inside a word"),
+        ("python", "", "name = 1", "a word follows the cursor"),
+        ("", "f(", "name", "a word follows the cursor"),
+        ("python", "log(", '"ready")', "a string follows the cursor"),
+        ("python", "compu", "(first)", "the name before the cursor is complete"),
+        ("rust", "prin", '!("{}")', "the name before the cursor is complete"),
+        ("python", "row", "[0]", "the name before the cursor is complete"),
+        ("java", "int x = 1;", "", "the statement before the cursor is finished"),
+        ("javascript", "run();", "", "the statement before the cursor is finished"),
+        ("", "f()", "", "closing bracket"),
+        ("go", "f()", " {", "closing bracket"),
+        ("python", 'f("a"', ")", "only a closing bracket"),
+        ("c", "f(1", ");", "only a closing bracket"),
+        ("python", "f([1, 2] ", ")", "only a closing bracket"),
+    ],
+)
+def test_where_nothing_begins(language: str, prefix: str, suffix: str, reason: str) -> None:
+    assert reason in why_not(*asked(language, prefix, suffix))
+
+
+@pytest.mark.parametrize(
+    "language,prefix,suffix",
+    [
+        ("python", "name", " = 1"),
+        ("python", "# as f(x)", ""),
+        ("python", 'print("f()', '")'),
+        ("c", "for (i = 0;", ""),
+        ("go", "for i := 0;", ""),
+        ("bash", "if [ -z $x ];", ""),
+        ("rust", "let a = [0;", "];"),
+        ("java", "int x = 1; ", ""),
+        ("python", 'log("', '")'),
+        ("python", "f(", ")"),
+        ("python", "f(a, ", ")"),
+        ("python", "f(nam", ")"),
+        ("python", "f(not ", ")"),
+        ("javascript", "if (x) {", "}"),
+        ("", "x = ", ""),
+    ],
+)
+def test_where_something_may_begin(language: str, prefix: str, suffix: str) -> None:
+    assert why_not(*asked(language, prefix, suffix)) == ""

@@ -6,14 +6,18 @@ import json
 import time
 import unicodedata
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 
+from codespec.api.config import SHIPPED
+from codespec.backends.gguf.tokenizer import FAMILIES
 from codespec.errors import TokenizerError
 from codespec.text.tokenizer import MAX_REMEMBERED, TextTokenizer, byte_level_alphabet
+from codespec.text.tokenizer_json import KNOWN, try_out
 from tests.text.strategies import code_text, loose_bytes
 from tests.toy_tokenizers import KINDS, MARKERS, REFUSED, held_out_texts, toy_backend, toy_tokenizer
 
@@ -233,7 +237,7 @@ def test_long_texts_are_remembered_and_given_out_as_copies() -> None:
     tokenizer = TextTokenizer.from_backend(toy_backend("gpt2"))
     text = "def f(x):\n    return x + 1\n" * 40
     first = tokenizer.encode_inside(text)
-    tokenizer._backend = None  # encoding fails from here on
+    tokenizer._backend = None  # type: ignore[assignment]  # encoding fails from here on
     second = tokenizer.encode_inside(text)
     assert second == first
     second.append(0)
@@ -252,3 +256,34 @@ def test_a_remembered_text_that_begins_has_its_dummy_prefix() -> None:
     text = "def f(x):\n    return x + 1\n" * 40
     for _ in range(2):
         assert tokenizer.encode_inside(text, begins=True) == tokenizer.encode(text) != tokenizer.encode_inside(text)
+
+
+def split(*patterns: str) -> dict[str, Any]:
+    parts = [{"type": "Split", "pattern": {"Regex": one}, "behavior": "Isolated", "invert": False} for one in patterns]
+    return {"type": "Sequence", "pretokenizers": parts}
+
+
+@pytest.mark.parametrize("pattern", [r"(a+)+$", r"(?:x|xx|x?)+y", r"(\w+\s?)+;", r"(z*)*\z"])
+def test_what_does_not_end_is_refused(pattern: str) -> None:
+    with pytest.raises(TokenizerError, match=r"the tokenizer.s regular expression .*: choose another model"):
+        try_out(split(pattern))
+
+
+def test_what_is_no_expression_is_refused() -> None:
+    with pytest.raises(TokenizerError, match="regular expression"):
+        try_out(split("(("))
+
+
+def test_real_ones_pass() -> None:
+    """All expressions that GGUF files are converted to, and those that are not tried elsewhere."""
+    try_out(split(*KNOWN, *(one for family in FAMILIES for one in family.splits)))
+    try_out(None)
+    try_out({"type": "ByteLevel"})
+
+
+def test_the_starter_pair_needs_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("subprocess.run", lambda *_: pytest.fail("it is tried at each start"))
+    files = list(SHIPPED.glob("*/tokenizer.json"))
+    assert files, "the pair has moved"
+    for file in files:
+        try_out(json.loads(file.read_text(encoding="utf-8"))["pre_tokenizer"])
