@@ -1,1 +1,1 @@
-"""Text and tokens: byte-exact tokenizers, retokenization, token healing, FIM prompts and streaming. Needs no torch."""
+"""Text and tokens, without torch: byte-exact tokenizers, retokenization, token healing, prompts and endings."""

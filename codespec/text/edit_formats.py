@@ -197,9 +197,9 @@ class LineHunk:
 class Window:
     """The old lines that an answer rewrites; the prompt contains the first `given` lines of the answer.
 
-    `marks` are texts for the cursor, which are removed from an answer. `after` are the lines after the window, which an
-    answer may repeat at its end. With `keeps_end`, old lines that the answer does not reach stay, and lines are added
-    at the end of the window only if the document ends there.
+    `marks` are texts that mark the cursor, which are removed from an answer. `after` are the lines after the window,
+    which an answer may repeat at its end. With `keeps_end`, old lines that the answer does not reach stay, and lines
+    are added at the end of the window only if the document ends there.
     """
 
     lines: tuple[str, ...] = ()

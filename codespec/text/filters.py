@@ -159,8 +159,8 @@ class RepeatedLine(Lines):
 def lines_below(after: bytes) -> list[bytes]:
     """Return the lines below the cursor that a completion may not repeat; `after` is the text after the cursor.
 
-    They are the next non-blank line, and among the next MAX_BELOW lines each statement of at least MIN_WORDS words in
-    the cursor's block or in an outer one. Ordinary code repeats shorter statements, comments and decorators.
+    These lines are the next non-blank line, and among the next MAX_BELOW lines each statement of at least MIN_WORDS
+    words in the cursor's block or in an outer one. Ordinary code repeats shorter statements, comments and decorators.
     """
     found, least = list[bytes](), 1 << 30
     for line in [line.rstrip() for line in after.split(b"\n")[1:] if line.strip()][:MAX_BELOW]:

@@ -132,7 +132,7 @@ def prefix_window(
 ) -> Window:
     """Return the end of a text, at most `budget` tokens; the text begins at character `offset` of its document.
 
-    The window starts at a line. It keeps the start of a recent window that fits and fills at least half of the budget.
+    The window starts at a line, if possible at the start of a recent window that still fills half of the budget.
     After a full window, the start advances until three quarters of the budget are used. Without a recent window, the
     start is near a multiple of a quarter of the budget.
     """
@@ -148,8 +148,9 @@ def split_tail(
     """Return the ids of a prefix window as head and tail, at most `budget` together, or None if no split fits.
 
     The suffix stands between head and tail in the prompt, so the tail begins the middle and typing only appends ids.
-    The tail begins with the cursor's line, or with the last word of a very long line. With `keep`, it begins where the
-    tail of the last prompt did, if the head is the same. A tail has at most MAX_TAIL tokens, half as many with `renew`.
+    The tail begins with the cursor's line, or with the last word of a very long line. With `keep`, the tail begins
+    where it did in the last prompt, if the head is the same. A tail has at most MAX_TAIL tokens, with `renew` half as
+    many.
     """
     most = MAX_TAIL // 2 if renew else MAX_TAIL
     kept = len(layout.head) if keep and text.startswith(layout.head) else 0

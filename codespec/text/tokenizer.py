@@ -110,7 +110,7 @@ class TextTokenizer:
     def from_backend(
         cls, backend: Tokenizer, *, eos_ids: frozenset[int] = frozenset(), config: Mapping[str, Any] | None = None
     ) -> TextTokenizer:
-        """Copy a tokenizer of the library. `eos_ids` become `model_eos_ids`; `config` is its tokenizer_config.json."""
+        """Copy a tokenizer of the library; `eos_ids` become `model_eos_ids`, and `config` the tokenizer_config.json."""
         return cls(json.loads(backend.to_str()), config=config or {}, eos_ids=eos_ids)
 
     @property
@@ -289,7 +289,7 @@ class TextTokenizer:
 def _trouble_pattern(facts: TokenizerFacts, control_names: Collection[str]) -> re.Pattern[str]:
     """Return a capturing pattern of the strings that the library would not encode as plain text.
 
-    They are bytes that are not UTF-8, the space marker, and in a Unigram vocabulary control tokens and byte pieces.
+    These strings are invalid UTF-8, the space marker, and in a Unigram vocabulary control tokens and byte pieces.
     """
     strings = {facts.marker} - {""}
     if facts.kind == "unigram":
@@ -335,7 +335,7 @@ def _token_bytes(
 
 
 def _byte_level_bytes(tokens: Sequence[str]) -> list[bytes]:
-    """Return the bytes of tokens in the byte alphabet. Translating all of them at once is faster."""
+    """Return the bytes of tokens in the byte alphabet, all translated at once for speed."""
     alphabet = byte_level_alphabet()
     try:
         data = "".join(tokens).translate(alphabet).encode("latin-1")  # one byte for each character

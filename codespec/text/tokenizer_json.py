@@ -225,7 +225,7 @@ def _refuse_lossy_normalizer(document: Document, marker: str) -> None:
 
 
 def _keeps_text(part: Document, marker: str) -> bool:
-    """Return whether a normalizer keeps text. NFC counts as such, because the private copy drops it."""
+    """Return whether the private copy, which drops NFC, keeps text with this normalizer."""
     if part["type"] == "Replace":
         return bool(part["pattern"] == {"String": " "} and part["content"] == marker)
     if part["type"] == "Prepend":
