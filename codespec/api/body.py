@@ -162,8 +162,6 @@ class EditBody(TypedDict, total=False):
 
 
 class Field(NamedTuple):
-    """A declared field of a body."""
-
     kind: Any  # its type
     facts: ValueSpec
     required: bool
@@ -216,7 +214,6 @@ def _operation(body: type, media: str, reply: dict[str, Any]) -> dict[str, Any]:
 
 
 def _events() -> dict[str, Any]:
-    """Return the JSON schema of the events that answer a request for a completion."""
     numbers: dict[str, Any] = {"choice": int, "cached_tokens": int, "new_tokens": int, "token_ids": list[int]}
     done = _object({**numbers, "finish_reason": FinishReason, "stats": Stats})
     each = {"text": schema(TextEvent), "round": schema(RoundEvent), "done": done}
@@ -225,7 +222,6 @@ def _events() -> dict[str, Any]:
 
 
 def _edit_events() -> dict[str, Any]:
-    """Return the JSON schema of the events that answer a request for edits. `end_row` is exclusive."""
     rows: dict[str, Any] = {"place": int, "start_row": int, "end_row": int}
     done = _object({**rows, "unchanged": bool, "reason": str, "stats": Stats})
     return _one_of({"edit": _object({**rows, "text": str}), "done": done})

@@ -215,8 +215,6 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A finished completion."""
-
     text: str
     token_ids: tuple[int, ...]  # the target's, from the first generated token on
     finish_reason: FinishReason

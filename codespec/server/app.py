@@ -192,7 +192,6 @@ def build_app(
 
 
 async def ready(request: web.Request) -> web.StreamResponse:
-    """Reply with 200 if the daemon accepts requests, else with 503."""
     if request.app[DAEMON].state not in ("ready", "idle"):
         raise ServeError("The daemon is not ready: try again in a moment.", 503, RETRY_SECONDS)
     return reply({"status": "ready"}, headers={"Cache-Control": "no-store"})

@@ -40,7 +40,6 @@ def render(conversation: Mapping[str, Any]) -> dict[str, str]:
 
 
 def main() -> None:
-    """Reply to each line of stdin until it ends."""
     _environment()  # imports Jinja before the memory is limited
     _bound_memory()
     _write({})

@@ -183,5 +183,4 @@ def _value(name: str, about: str, value: float, labels: Labels = NO_LABELS) -> M
 
 
 def _values(name: str, about: str, label: str, values: Mapping[str, float], labels: Labels = NO_LABELS) -> Metric:
-    """Return a family with one sample for each value of `label`."""
     return _family(name, about, (label,), (((key,), value) for key, value in values.items()), labels)

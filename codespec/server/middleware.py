@@ -63,7 +63,6 @@ End = tuple[str, int]  # address and port
 
 @web.middleware
 async def record(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Log the method, route, status and duration of a request."""
     begun, status = time.perf_counter(), 499
     try:
         response = await handler(request)
@@ -76,7 +75,6 @@ async def record(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 @web.middleware
 async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Turn exceptions into error replies."""
     try:
         return await handler(request)
     except CodespecError as error:

@@ -261,7 +261,6 @@ class Answer:
             yield "done", self.end(self.reason or CUT.get(done.finish_reason, dropped), done.stats)
 
     def end(self, reason: str, stats: Stats) -> dict[str, Any]:
-        """Return the data of the place's last event."""
         rows = {"place": self.number, "start_row": self._rows[0], "end_row": self._rows[1]}
         return {**rows, "unchanged": reason == UNCHANGED, "reason": reason, "stats": stats.as_dict()}
 

@@ -118,7 +118,6 @@ async def tags(request: web.Request) -> web.StreamResponse:
 
 
 async def running(request: web.Request) -> web.StreamResponse:
-    """List the models in memory."""
     daemon = request.app[DAEMON]
     loaded = daemon.loaded()
     models = [] if daemon.state == "idle" else [{**_entry(loaded), "context_length": loaded.context}]
@@ -126,7 +125,6 @@ async def running(request: web.Request) -> web.StreamResponse:
 
 
 async def show(request: web.Request) -> web.StreamResponse:
-    """Return the model's context length and capabilities."""
     loaded = request.app[DAEMON].loaded()
     with await read_fields(request) as fields:
         name = fields.text("model", "", MAX_PATH) or fields.text("name", "", MAX_PATH)

@@ -105,7 +105,6 @@ def _read_sampling(fields: Fields) -> dict[str, Any]:
 
 
 def _read_stream(fields: Fields) -> dict[str, Any]:
-    """Return whether to stream the reply, and whether the stream ends with the usage."""
     streams = fields.flag("stream")
     options = fields.part("stream_options") if streams else None
     return {"streams": streams, "with_usage": options is not None and options.flag("include_usage")}
@@ -215,8 +214,6 @@ def _model(loaded: Loaded) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class ReplyFormat:
-    """The reply format of one endpoint."""
-
     prefix: str  # of the reply's id
     kinds: tuple[str, str]  # the values of `object` in a whole reply and in a chunk
     full: Callable[[str], dict[str, Any]]  # the fields of a whole choice with this text

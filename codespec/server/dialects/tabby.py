@@ -62,7 +62,6 @@ def read_request(fields: Fields, loaded: Loaded) -> RequestHandle:
 
 
 async def health(request: web.Request) -> web.StreamResponse:
-    """Return the properties that the agent checks before it offers completions, such as a model's name."""
     loaded = request.app[DAEMON].loaded()
     return reply(
         {
