@@ -13,7 +13,6 @@ import asyncio
 import logging
 import os
 import signal
-import sys
 import time
 from collections.abc import Coroutine
 from pathlib import Path
@@ -49,7 +48,6 @@ def serve(source: Source, config: ServeConfig, unused_seconds: float = 0.0) -> i
     token = read_token(config.token_file)
     check_bind(config.host, token, config.keys)
     metrics_token = read_token(config.metrics_token_file, {}) if config.metrics_token_file else ""
-    printed: list[str] = []
     keyring = Keyring(named_path(config.keys)) if config.keys else None
     access = middleware.Access(token, metrics_token, keyring)
     with safe_output(config.log_kb * 1000) as output:
@@ -58,18 +56,16 @@ def serve(source: Source, config: ServeConfig, unused_seconds: float = 0.0) -> i
         daemon = Daemon(source, config.queue, output, keyring, config.edit_format)
         try:
             runner = make_runner(build_app(daemon, config.host, access, keys))
-            asyncio.run(_serve(runner, config, daemon, printed, unused_seconds))
+            asyncio.run(_serve(runner, config, daemon, unused_seconds))
         finally:
             stopped = source.stop(STOP_SECONDS)
-            _print_notes(source, printed)  # such as errors while saving
+            daemon.print_notes()  # such as errors while saving
     if not stopped:  # the models are still loading: there is nothing to save, and a normal exit could crash in torch
         os._exit(0)
     return 0
 
 
-async def _serve(
-    runner: sockets.Runner, config: ServeConfig, daemon: Daemon, printed: list[str], unused_seconds: float
-) -> None:
+async def _serve(runner: sockets.Runner, config: ServeConfig, daemon: Daemon, unused_seconds: float) -> None:
     asyncio.get_running_loop().set_exception_handler(runner.app[middleware.CONNECTIONS].on_loop_error)
     await runner.setup()
     stop, watching = _stop_signals(), follow_keys(daemon)
@@ -77,7 +73,7 @@ async def _serve(
     try:
         await sockets.listen(runner, config)
         daemon.source.start(asyncio.get_running_loop())
-        await _until(stop, _run(daemon, printed))
+        await _until(stop, _run(daemon))
     finally:
         await drain(runner, daemon, config.drain_seconds)
         for task in filter(None, (watching, unused)):
@@ -142,19 +138,11 @@ def make_runner(app: web.Application) -> sockets.Runner:
     )
 
 
-async def _run(daemon: Daemon, printed: list[str]) -> NoReturn:
-    source = daemon.source
-    await source.until_loaded()
-    _print_notes(source, printed)
-    print(f"codespec: ready after {source.progress.seconds:.1f} s", flush=True)
-    await source.until_failed()
-
-
-def _print_notes(source: Source, printed: list[str]) -> None:
-    notes = source.loaded.notes if source.loaded is not None else []
-    for note in notes[len(printed) :]:
-        print(f"codespec: {note}", file=sys.stderr, flush=True)
-    printed[:] = notes
+async def _run(daemon: Daemon) -> NoReturn:
+    await daemon.source.until_loaded()
+    daemon.print_notes()
+    print(f"codespec: ready after {daemon.source.progress.seconds:.1f} s", flush=True)
+    await daemon.source.until_failed()
 
 
 def _stop_signals() -> asyncio.Event:

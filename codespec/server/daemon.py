@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sys
 import time
 from abc import ABC, abstractmethod
 from bisect import bisect_left
@@ -238,6 +239,7 @@ class Daemon:
         self.encoding = asyncio.Lock()  # one long text is encoded at a time, which leaves a core for the engine
         self.last_used = time.monotonic()  # time of the last request that needs the models
         self._open: set[RequestHandle] = set()
+        self._printed = 0  # number of notes
 
     @property
     def num_open(self) -> int:
@@ -261,11 +263,19 @@ class Daemon:
     @property
     def warning(self) -> str:
         """A sentence about the first file that can't be used or lasting fault, or ""."""
-        loaded = self.source.loaded
-        notes = loaded.notes if loaded is not None else []
-        unkept = (f"{note[:1].upper()}{note[1:]}; make room there." for note in notes if isinstance(note, Unkept))
+        unkept = (f"{note[:1].upper()}{note[1:]}; make room there." for note in self._notes if isinstance(note, Unkept))
         faults = (fault for read in self.faults if (fault := read()))
         return self.output.warning or self.source.warning or next(faults, "") or next(unkept, "")
+
+    @property
+    def _notes(self) -> list[str]:
+        return [] if self.source.loaded is None else self.source.loaded.notes
+
+    def print_notes(self) -> None:
+        """Print the engine's notes that were not printed before to stderr."""
+        for note in self._notes[self._printed :]:
+            print(f"codespec: {note}", file=sys.stderr, flush=True)
+        self._printed = len(self._notes)
 
     @property
     def num_waiting(self) -> int:
