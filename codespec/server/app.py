@@ -14,9 +14,8 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from aiohttp import web
 
@@ -73,7 +72,12 @@ async def _serve(runner: sockets.Runner, config: ServeConfig, daemon: Daemon, un
     try:
         await sockets.listen(runner, config)
         daemon.source.start(asyncio.get_running_loop())
-        await _until(stop, _run(daemon))
+        running, stopped = asyncio.create_task(_run(daemon)), asyncio.create_task(stop.wait())
+        await asyncio.wait((running, stopped), return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if running.done():
+            running.result()
+        running.cancel()  # an engine that fails while the daemon drains is not reported again
     finally:
         await drain(runner, daemon, config.drain_seconds)
         for task in filter(None, (watching, unused)):
@@ -112,15 +116,6 @@ async def drain(runner: web.AppRunner, daemon: Daemon, seconds: float) -> None:
         daemon.refuse_open()
         await connections.quiet(REFUSE_SECONDS, stopping)
     await runner.cleanup()
-
-
-async def _until(stop: asyncio.Event, run: Coroutine[Any, Any, NoReturn]) -> None:
-    running, stopped = asyncio.create_task(run), asyncio.create_task(stop.wait())
-    await asyncio.wait((running, stopped), return_when=asyncio.FIRST_COMPLETED)
-    stopped.cancel()
-    if running.done():
-        running.result()
-    running.cancel()
 
 
 def make_runner(app: web.Application) -> sockets.Runner:

@@ -135,3 +135,21 @@ def note_rounds(reply: http.client.HTTPResponse, came: list[float]) -> None:
                 came.append(time.monotonic())
     except (OSError, http.client.HTTPException):
         return
+
+
+def test_sequences_in_sequences(real: Process) -> None:
+    """This grammar's scanner writes more levels than it has room for, but the daemon parses nothing."""
+    for _ in range(3):
+        nested = {"prefix": "- " * 260, "suffix": "", "language": "yaml", "max_tokens": 2}
+        status, message = real.ask("POST", PATH, nested)
+        assert status == 200, message
+    body = {"language": "yaml", "segments": {"prefix": "- " * 260, "suffix": ""}}
+    assert real.ask("POST", "/v1/completions", body)[0] == 200, "as another dialect asks"
+    assert real.process.poll() is None and json.loads(real.ask("GET", "/health")[1])["status"] == "ok"
+    assert not any("codespec_grammars" in command for command in commands_of_children(real.process.pid))
+
+
+def commands_of_children(number: int) -> list[str]:
+    tasks = Path(f"/proc/{number}/task").iterdir()
+    children = [child for task in tasks for child in (task / "children").read_text().split()]
+    return [Path(f"/proc/{child}/cmdline").read_text() for child in children]
