@@ -89,7 +89,9 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
         raise
     except Exception as error:  # a bug: its message, which may contain source text, is neither sent nor logged
         log_failure(f"{route_of(request)} failed", error)
-        return error_reply(ServeError(f"The daemon failed here ({type(error).__name__}): please report it.", 500))
+        return error_reply(
+            ServeError(f"The daemon failed on this request ({type(error).__name__}): please report it.", 500)
+        )
 
 
 class Connections:
@@ -180,7 +182,7 @@ class _Refusing(asyncio.Protocol):
 
 
 def open_files() -> int:
-    """Return the process's limit of open files. Raise ConfigError if it is too low."""
+    """Return the process's limit of open files. Raise ConfigError for a limit that is too low."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit != resource.RLIM_INFINITY and limit < MIN_FILES:
         fix = f"allow {MIN_FILES} or more with `ulimit -n`"

@@ -61,7 +61,7 @@ class Fields:
         for name in self._values:
             if name not in known:
                 shown = clip(self.label(name)) or '""'
-                raise RequestError(f"{shown} is not known here: the fields are {', '.join(known)}.", shown)
+                raise RequestError(f"{shown} is unknown: the fields are {', '.join(known)}.", shown)
 
     def read(self, schema: type[B]) -> B:
         """Return the sent fields of a declared body. Raise RequestError for the first unknown or invalid field."""

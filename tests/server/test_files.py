@@ -67,8 +67,8 @@ def test_files_are_of_one_document_and_client_and_can_be_forgotten(toy: Served) 
         ),
         ({"document": "a", "files": [{"path": "b.py", "text": ""}] * 65}, "at most 64 objects"),
         ({"document": "a", "files": [{"path": "b.py", "text": "\ud800"}]}, "lone surrogates"),
-        ({"document": "a", "file": []}, "file is not known here"),
-        ({"document": "a", "": []}, '"" is not known here'),
+        ({"document": "a", "file": []}, "file is unknown"),
+        ({"document": "a", "": []}, '"" is unknown'),
     ],
 )
 def test_bad_files(toy: Served, body: dict[str, Any], words: str) -> None:

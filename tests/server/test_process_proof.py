@@ -70,7 +70,7 @@ def test_where_its_name_would_be_too_long_it_goes_on_and_says_so(state: Path) ->
         assert served.ask("GET", "/health")[0] in (200, 503)
         _, _, err = served.end(signal.SIGTERM)
     message = err.splitlines()[0]
-    assert re.fullmatch(rf"{WITHOUT} The socket .* \(.*too long\): choose another place with --socket\.", message), err
+    assert re.fullmatch(rf"{WITHOUT} The socket .* \(.*too long\): choose another path with --socket\.", message), err
 
 
 def proof_of(served: Process, nonce: bytes, **headers: str) -> dict[str, Any]:
