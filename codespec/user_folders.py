@@ -73,7 +73,7 @@ def _usual(kind: str) -> Path:
 
 
 def _named_by(variable: str) -> Path | None:
-    """Return the subfolder of the folder that a variable names, on any system and even if relative, or None."""
+    """Return our subfolder of the folder that an environment variable names, or None if the variable is not set."""
     named = os.environ.get(variable)
     return Path(named) / NAME if named else None
 

@@ -175,7 +175,7 @@ class ProvenConnections:
 
 
 def is_ours(connection: socket.socket) -> bool:
-    """Return whether the peer of a Unix socket is a process of this user, or of a user that the system hides."""
+    """Return whether this user owns the process at the other end of a Unix socket, or the system can't tell."""
     return peer_user(connection) in (None, os.geteuid())
 
 

@@ -55,7 +55,7 @@ class Found:
 
     `who` is `daemon` for the user's daemon, `locked` for a daemon with a different token, `stranger` for an HTTP server
     that can't prove its identity, `silent` for a program that does not speak HTTP, and `nobody` if nothing listens.
-    `stats` is a daemon's reply to a stats request. `daemon` is its part with the version, state, model and mode.
+    `stats` is a daemon's reply to a stats request, and `daemon` the part of the reply about the daemon itself.
     """
 
     who: Who

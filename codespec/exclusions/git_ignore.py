@@ -143,7 +143,7 @@ class _Repository:
         return _source(self._answer(self._process, question))
 
     def _answer(self, process: subprocess.Popen[bytes], question: bytes) -> bytes:
-        """Return git's four fields, each with a final NUL. Raises TimeoutError, and OSError if git ends."""
+        """Return git's four fields, each with a final NUL. Raises TimeoutError, or OSError if git ends."""
         late = threading.Event()
 
         def stop() -> None:
@@ -204,7 +204,7 @@ class _Repository:
 
 
 def _source(answer: bytes) -> str:
-    """Return the excluding ignore file from git's fields: file, line, pattern and path. Return "" if none excludes."""
+    """Return the excluding ignore file, or "", from the fields of git's answer: file, line, pattern and path."""
     fields = answer.split(b"\0")
     if len(fields) < 4 or fields[2].startswith(b"!"):
         return ""

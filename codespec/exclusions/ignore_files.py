@@ -134,7 +134,7 @@ class Patterns:
 
 @dataclass(frozen=True, slots=True)
 class IgnoreFile:
-    """A parsed ignore file. Its patterns are relative to `folder`, and `seen` is its `state_of` when it was read."""
+    """A parsed ignore file. Patterns are relative to `folder`. `seen` is the file's `state_of` when it was read."""
 
     path: Path
     folder: Path
@@ -158,8 +158,8 @@ class IgnoreFiles:
         """Return the reason why a file is excluded, as one sentence, or "" if the file is not excluded. Blocks.
 
         The ignore files in the file's folder and its parents apply, up to the repository's folder, else the workspace
-        folder in `roots`, else only in the file's folder. If a path contains links, the file is excluded when any path
-        to it is.
+        folder in `roots`, else only in the file's folder. A file with several paths (symbolic links) is excluded if any
+        of the paths is excluded.
         """
         around = {*roots, *map(_resolved, roots)}
         for place in _places(file):

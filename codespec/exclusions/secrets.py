@@ -4,8 +4,8 @@ Files that may contain secrets are neither completed nor used as context. The li
 github/gitignore, Continue and Zed name. A program that handles secrets is ordinary code (`secrets.py`,
 `credentials.go`), so source code is a secret file only if its name begins with a dot or is listed in full.
 
-Secret lines never go into the prompt of another file. They are private key blocks, tokens whose format has a fixed
-prefix, and addresses with a password (`scheme://user:password@host`). Finding them takes linear time.
+Secret lines never go into the prompt of another file. A line is secret if it is part of a private key, or contains a
+token with a known prefix or an address with a password (`scheme://user:password@host`). The search takes linear time.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def _seen(text: str) -> str:
 
 
 def without_secrets(text: str) -> str:
-    """Blank the secret lines of a text. Their line endings stay, so that no line number changes."""
+    """Blank the secret lines of a text. Line endings stay, so that no line number changes."""
     rows = secret_rows(text)
     if not rows:
         return text

@@ -1,7 +1,7 @@
 """Time the forwards of models on this machine, and build and save the cost table. The slots must be free.
 
-All shapes are timed in turn several times, so that a busy moment does not affect one shape only. The median counts,
-because the minimum would reflect a machine's best moments, when additional rows are unusually cheap.
+All shapes are timed in turn several times, so that a busy moment does not affect one shape only. The result is the
+median, because the minimum would reflect the machine's best moments, when additional rows are unusually cheap.
 
 The name of a saved file is a fingerprint of everything that the measurement depends on.
 """
@@ -130,7 +130,7 @@ def timed(action: Callable[[], object], wait: Callable[[], object] = lambda: Non
 
 
 def kept_file(kind: str, version: int, *facts: object) -> Path:
-    """Return the path in the user's cache folder of a saved measurement.
+    """Return the path of a saved measurement in the user's cache folder.
 
     The file's name is a fingerprint of codespec, the machine, the measurement's version and the `repr` of `facts`.
     """
@@ -192,7 +192,7 @@ def _cost(times: Mapping[Shape, float]) -> ForwardCost:
 def _draft_seconds(target: LanguageModel) -> float:
     """Return the seconds of one draft without the forwards.
 
-    The draft is encoded right after a forward. With the cold CPU caches, this takes about three times as long.
+    A draft is encoded right after a forward, when CPU caches are cold and encoding takes about three times as long.
     """
     times = []
     for _ in range(TRIES):

@@ -1,7 +1,7 @@
 """Choose settings by measurement: CPU threads, draft-length policy, prefill chunk, batch size and prompt budget.
 
 Long drafts, large chunks and full batches pay off if a product of 32 rows costs about as much as one row (AMX, GPUs),
-but not if arithmetic dominates. Processor names do not tell which is the case, so everything is measured.
+but not if arithmetic dominates. Therefore these settings are measured, and not derived from the processor's name.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def tune(config: EngineConfig, seconds: Seconds, slots: int) -> Tuning:
 
 
 def longest_draft(most: int, costs: CostTable | None) -> int:
-    """Return `most`, limited to USUAL_DRAFT unless verifying `most` tokens costs little more than one row."""
+    """Return the maximum draft length: `most` if verifying that many tokens is cheap, else at most USUAL_DRAFT."""
     if costs is not None and costs.target.seconds(most + 1) <= FREE * costs.target.seconds(1):
         return most
     return min(most, USUAL_DRAFT)
@@ -187,7 +187,7 @@ def find_threads(model: LanguageModel, notes: MutableSequence[str]) -> int:
 def _kept_threads(model: LanguageModel, most: int) -> Kept[int]:
     def parse(content: Mapping[str, Any]) -> int:
         if (threads := int(content["threads"])) not in range(1, most + 1):
-            raise ValueError(f"{threads} threads, not 1 to {most}")
+            raise ValueError(f"the number of threads is {threads}, not 1 to {most}")
         return threads
 
     file = kept_file("threads", THREADS_VERSION, most, model.facts)
@@ -300,7 +300,7 @@ def _kept_reading(model: LanguageModel) -> Kept[ReadingSpeed]:
 
 
 def measure_reading(model: LanguageModel) -> ReadingSpeed:
-    """Measure the reading speed in about PATIENCE seconds, or one run if that takes longer. Leaves slot 0 empty."""
+    """Measure the reading speed in about PATIENCE seconds, or in one run if a run takes longer. Empties slot 0."""
     assert model.cache is not None
     time_rows(model, [FEW], 0, keep=1)  # warm-up: compile kernels, start threads
     rows = MANY if time_rows(model, [FEW], 0, keep=1) < QUICK else FEW  # both fit in a cache block
