@@ -1,7 +1,4 @@
-"""The checks of `codespec doctor` that concern the daemon: its settings, token, port and state, and a short completion.
-
-If no daemon runs, an engine in this process completes, and its arithmetic and prompt budget are checked too.
-"""
+"""The checks of `codespec doctor` that concern the daemon, and a short completion by it or by an engine made here."""
 
 from __future__ import annotations
 
@@ -174,10 +171,7 @@ def _probe_engine(small: EngineConfig, config: EngineConfig) -> Iterator[Finding
 
 
 def check_prompts(engine: Engine, config: EngineConfig) -> Finding:
-    """Check whether a prompt of the engine's prompt budget is answered within `first_answer_ms`.
-
-    The target's reading speed is measured again, because other programs may have slowed the first measurement.
-    """
+    """Check whether a prompt as long as the budget is answered within `first_answer_ms`, by a new measurement."""
     from codespec.startup.parts import target_context
     from codespec.startup.tuning import measure_again, prompt_budget
 

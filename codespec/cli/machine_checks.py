@@ -1,7 +1,4 @@
-"""The checks of `codespec doctor` that concern this machine: settings, packages, models, memory, device and folders.
-
-No check loads weights or downloads anything. Estimates of memory leave out temporary tensors and padding.
-"""
+"""The checks of `codespec doctor` that concern this machine, made without loading weights or downloading anything."""
 
 from __future__ import annotations
 
@@ -203,7 +200,10 @@ def check_memory(seen: Seen) -> Iterator[Finding]:
 
 
 def needed_bytes(config: EngineConfig, target: ModelFacts, drafter: ModelFacts | None) -> tuple[float, float]:
-    """Estimate an engine's memory in bytes, first with empty caches, as `codespec models list` does, then with full."""
+    """Estimate an engine's memory in bytes with empty caches, as `codespec models list` does, and with full caches.
+
+    Temporary tensors and padding are left out.
+    """
     sides = [(target, config.dtype)]
     if drafter is not None and config.asks_drafter:
         sides.append((drafter, config.drafter_dtype))

@@ -6,7 +6,6 @@ import argparse
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
-from functools import partial
 from typing import Any
 
 from codespec.cli.options import is_installed
@@ -81,7 +80,8 @@ def run_pull(options: argparse.Namespace) -> int:
         elif entry.drafter in read_catalogue() and find_pulled(entry.drafter) is None:
             flags += " --drafter none"  # no later step fetches the model's drafter
     for sources in wanted:
-        model = pulls.pull(sources, say, partial(_say_percent, sources[0].name) if options.progress else None)
+        tell = (lambda percent, name=sources[0].name: say(f"{name}: {percent} %")) if options.progress else None
+        model = pulls.pull(sources, say, tell)
         if is_gguf(model.model):
             _convert(model.name)
         print(f"{model.name}: {model.path}", flush=True)
@@ -118,10 +118,6 @@ def _convert(name: str) -> None:
         model.folder(model.dtype)
     else:
         say(f"{name} needs torch: {install_fix('torch')}")
-
-
-def _say_percent(name: str, percent: int) -> None:
-    say(f"{name}: {percent} %")
 
 
 def overview() -> dict[str, Any]:

@@ -1,7 +1,4 @@
-"""Parts of `codespec` that other packages provide: the laboratory and the plugins.
-
-A package lists its modules in the entry-point group `codespec.commands`; names that are not in PARTS are ignored.
-"""
+"""Parts of `codespec` that other packages provide: the laboratory and the plugins."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ if TYPE_CHECKING:
     from codespec.errors import Finding
     from codespec.server.daemon import Source
 
-GROUP = "codespec.commands"
+GROUP = "codespec.commands"  # entry points of the packages' modules; names that are not in PARTS are ignored
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,4 @@
-"""`codespec stats`: show a running daemon's counters and the learned acceptance rates, or reset the rates.
-
-The counters are those of the daemon's /metrics; engines save the rates in the user's state folder.
-"""
+"""`codespec stats`: show a daemon's counters, which are those of its /metrics, and the learned acceptance rates."""
 
 from __future__ import annotations
 
@@ -46,7 +43,11 @@ def run(options: argparse.Namespace) -> int:
     address = find_address(options)
     found = address.look()
     if options.reset:
-        removed = _forget()
+        try:
+            removed = forget()
+        except OSError as error:
+            what = f"The learned state can't be removed from {learned_folder()} ({error.strerror})"
+            raise ConfigError(what, "make the folder writable") from error
         print(json.dumps({"forgotten": removed}) if options.json else f"forgotten: {removed} pair(s)")
         if found.who == "daemon":
             say(STILL_KNOWN.format(url=address.url))
@@ -94,14 +95,6 @@ def render_learned(rows: Sequence[LearnedRow]) -> list[str]:
                 where = f"{row.source:<14}{row.context or 'any':<14}"
                 lines.append(f"{where}{row.judged:>8.0f}{100 * row.chance:>6.0f} %")
     return lines or ["nothing has been learned yet"]
-
-
-def _forget() -> int:
-    try:
-        return forget()
-    except OSError as error:
-        what = f"The learned state can't be removed from {learned_folder()} ({error.strerror})"
-        raise ConfigError(what, "make the folder writable") from error
 
 
 class Figures:

@@ -203,9 +203,20 @@ def convert_once(conversion: Conversion) -> Path:
     folder = converted_home() / conversion.digest
     if _is_complete(folder):
         return folder
+    part = folder.with_suffix(".part")
     with locked(folder.with_suffix(".lock"), "another process converts this model: waiting for it", say):
-        if not _is_complete(folder):
-            _convert(conversion, folder)
+        if _is_complete(folder):  # the other process has converted it
+            return folder
+        drop(part)  # a killed process may have left one
+        part.mkdir()
+        if conversion.progress:
+            say(conversion.progress)
+        try:
+            run_converter(conversion, part)
+            drop(folder)  # a folder of another format version
+            os.rename(part, folder)
+        finally:
+            drop(part)
     return folder
 
 
@@ -224,20 +235,6 @@ def _source(folder: Path) -> Mapping[str, Any]:
 
 def _is_complete(folder: Path) -> bool:
     return bool(_source(folder).get("format") == FORMAT)
-
-
-def _convert(conversion: Conversion, folder: Path) -> None:
-    part = folder.with_suffix(".part")
-    drop(part)  # a killed process may have left one
-    part.mkdir()
-    if conversion.progress:
-        say(conversion.progress)
-    try:
-        run_converter(conversion, part)
-        drop(folder)  # a folder of another format version
-        os.rename(part, folder)
-    finally:
-        drop(part)
 
 
 def run_converter(conversion: Conversion, folder: Path) -> None:

@@ -64,14 +64,11 @@ class HubSource:
     """A repository of the hub, or one file in a repository, as the source of a model."""
 
     repository: str
-    name: str = ""  # of the model; "": the repository's
+    name: str  # of the model
     licence: str = ""
     revision: str = ""  # "": the main branch
     file: ModelFile | None = None  # None: all files of a model
     room: int = 0  # bytes of disk for the file's conversion
-
-    def __post_init__(self) -> None:
-        self.name = self.name or self.repository
 
     def plan(self) -> PullPlan:
         """Query the hub for the files' sizes and the licence; raise ModelError if the hub does not answer."""

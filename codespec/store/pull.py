@@ -78,7 +78,7 @@ def _single_source(wanted: str, name: str) -> ModelSource:
         fix = "give a name from `codespec models list`, a hub id (owner/name), ./FILE.gguf or ./FOLDER"
         raise ConfigError(f"{wanted!r} is not in the catalogue", fix)
     folder_name(wanted)
-    return HubSource(wanted)
+    return HubSource(wanted, wanted)
 
 
 def _is_path(wanted: str) -> bool:
