@@ -93,7 +93,8 @@ def check_packages(seen: Seen) -> Iterator[Finding]:
         require_engine(config)
         if missing := [name for name in packages if not is_installed(name)]:
             extra = "torch" if set(missing) & set(TORCH_PACKAGES) else ""
-            raise ConfigError(f"{', '.join(missing)} not installed", install_fix(extra))
+            verb = "is" if len(missing) == 1 else "are"
+            raise ConfigError(f"{' and '.join(missing)} {verb} not installed", install_fix(extra))
     except ConfigError as error:
         found = from_fault("packages", error.fault)
         yield warning("packages", f"{found.message} (a daemon answers)", found.fix) if seen.daemon else found
@@ -218,7 +219,7 @@ def needed_bytes(config: EngineConfig, target: ModelFacts, drafter: ModelFacts |
 
 
 def weight_size(model: ModelFacts, dtype: str) -> int:
-    """Return the bytes of the weights in a number format. The native kernels use a GGUF file's own numbers."""
+    """Return the bytes of the weights in a number format; for native, the size of the GGUF file if there is one."""
     return model.file_bytes if dtype == "native" and model.file_bytes else model.weights.parameters * BYTES[dtype]
 
 

@@ -244,7 +244,7 @@ def _with_starter(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _on_this_machine(name: str) -> str:
-    """Return the name; raise ConfigError if it is that of a catalogue model that has not been pulled."""
+    """Return the name; raise ConfigError for a catalogue model that has not been pulled."""
     if find_entry(name) is not None and find_pulled(name) is None:
         raise ConfigError(f"{name} has not been pulled", f"run {pull_command(name)}")
     return name

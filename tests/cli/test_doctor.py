@@ -59,7 +59,7 @@ def test_without_the_engines_packages(missing: str, fix: str, models: Models) ->
     words = ("doctor", "--target", models.target, "--drafter", models.drafter)
     done = fork(*words, before=ABSENT.format(blocked=(missing,)))
     assert (done.returncode, done.stderr) == (1, "")
-    assert f"{missing}{' is' if missing == 'torch' else ''} not installed: {fix}\n" in done.stdout
+    assert f"{missing} is not installed: {fix}\n" in done.stdout
     for name in ("target", "drafter", "memory", "port"):
         assert f"ok       {name} " in done.stdout
     assert "not tried: fix the failed checks above first" in done.stdout
@@ -75,10 +75,10 @@ def test_packages_that_do_not_load(look: Look, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_missing_package_hurts_less_where_a_daemon_answers(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine_checks, "ENGINE_PACKAGES", ("torchless",))
-    assert look()["packages"].startswith("failed: torchless not installed")
+    assert look()["packages"].startswith("failed: torchless is not installed")
     with serving(fakes.FakeEngine()) as served:
         found = look("--url", f"http://127.0.0.1:{served.port}")
-    assert found["packages"].startswith("warning: torchless not installed") and found["code"] == "0"
+    assert found["packages"].startswith("warning: torchless is not installed") and found["code"] == "0"
 
 
 def test_models_that_are_gone_or_broken(look: Look, tmp_path: Path, models: Models) -> None:
