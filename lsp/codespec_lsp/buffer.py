@@ -87,10 +87,7 @@ class Deletions:
             self._places = [deletion, *self._places][:MAX_PLACES]
 
     def find(self, offset: int, before: str, after: str) -> str:
-        """Return the deleted text at the cursor without its retyped part, or "" if there is none or all is retyped.
-
-        `before` and `after` are the text around the cursor, at least MAX_TYPED characters on each side.
-        """
+        """Return the deleted text at the cursor without its retyped part, or "" if there is none or all is retyped."""
         longest = ""
         for place in self._places:
             typed = offset - place.start
@@ -147,10 +144,7 @@ def _vim_line_end(text: str) -> str:
 
 
 class Buffer:
-    """The text of one document. `encoding` is the unit of the client's columns.
-
-    `vim` is set for Vim and Neovim, whose texts have only one line end; a \\r elsewhere is a character.
-    """
+    """The text of one document. `encoding` is the unit of the client's columns. `vim`: the client is Vim or Neovim."""
 
     def __init__(self, text: str, encoding: Encoding = "utf-16", vim: bool = False) -> None:
         self.encoding: Encoding = encoding

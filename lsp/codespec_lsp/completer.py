@@ -150,10 +150,7 @@ class Completer:
         state.newest = request
 
     def prompt_at(self, document: Document, offset: int) -> TextAround | None:
-        """Return the prompt at an offset up to which the user typed the streamed completion, else None.
-
-        Extending the streamed completion's prompt saves reading the document again.
-        """
+        """Return the prompt at an offset, up to which the user typed the streamed completion, else None."""
         state = self._states[document.uri]
         if state.streamed is None or state.typed_prefix.tip != offset:
             return None

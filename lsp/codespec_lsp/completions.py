@@ -182,10 +182,7 @@ class Suggestion:
 
 @dataclass(slots=True)
 class _Tracked:
-    """A suggestion with its longest text so far. `taken` is the length that already counts as accepted.
-
-    `typed_prefix` is None once the suggestion is no longer shown in `document`.
-    """
+    """A suggestion with its longest text. `taken` is the accepted length; `typed_prefix` is None if it is not shown."""
 
     text: str
     document: str = ""

@@ -150,11 +150,7 @@ class Notebook:
 
 
 class Notebooks:
-    """The open notebooks of one client.
-
-    A cell is a document whose file is the notebook's, and is completed with the code of the cells above. Text cells and
-    magics are not code.
-    """
+    """The open notebooks of one client. A cell is a document whose file is the notebook's."""
 
     def __init__(self) -> None:
         self._open: dict[str, Notebook] = {}
@@ -314,10 +310,7 @@ def notebook_of(uri: str) -> str:
 
 
 def other_paths(uri: str) -> list[str]:
-    """Return other paths that a careless client may mean by a URI.
-
-    A `?` or `#` may begin a query or fragment, or the host may be the first folder.
-    """
+    """Return other paths that a careless client may mean: ending before a `?` or `#`, or beginning with the host."""
     path, host = path_of(uri), split_uri(uri).host
     cut = [path[: mark.start()] for mark in islice(re.finditer("[?#]", path), MAX_MARKS)]
     return [*cut, f"/{host.decode('utf-8', 'replace')}{path}"] if host and not WINDOWS else cut

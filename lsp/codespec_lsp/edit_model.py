@@ -114,10 +114,7 @@ class EditModel:
 def edit_body(
     request: EditRequest, places: Sequence[int], changes: Sequence[Change], context: RequestContext
 ) -> EditBody | None:
-    """Return the request body for an edit at the rows `places` after `changes`, or None if the lines are too long.
-
-    Lines with secrets are sent blank.
-    """
+    """Return the body of a request for edits at the rows `places`, without secret lines, or None if it is too long."""
     document, cursor = request.document, request.position
     lines = document.buffer.lines
     near, far = min(places), max(places)

@@ -296,10 +296,7 @@ class ImportedFiles:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="codespec-imports")
 
     def known(self, document: Document, opened: Collection[str]) -> tuple[tuple[str, Outline], ...]:
-        """Return the paths and outlines of the files that the last search found, or () during a search.
-
-        Files with an `opened` path and links to such files are left out.
-        """
+        """Return the paths and outlines of the found files that are not `opened`, or () during a search."""
         imports = self._imports.get(document.uri)
         if imports is None or imports.rules is not self._exclusions.rules or not imports.looking.done():
             return ()

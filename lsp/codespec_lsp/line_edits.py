@@ -229,10 +229,7 @@ class Hunk(NamedTuple):
 
 
 def rebased(hunk: Hunk, edit: LineEdit) -> Hunk | None:
-    """Return a hunk after an edit of its document, or None if the edit contradicts the hunk.
-
-    A hunk stays valid while the user types `new`, part of which then replaces `old`.
-    """
+    """Return a hunk after an edit, or None if the edit contradicts the hunk. The user may type a part of `new`."""
     end, inserts = edit.row + len(edit.old), not edit.old and edit.row == hunk.start_row == hunk.end_row
     if end <= hunk.start_row and not inserts:
         return hunk._replace(start_row=hunk.start_row + edit.grown, end_row=hunk.end_row + edit.grown)

@@ -115,10 +115,7 @@ class Messages:
         return False
 
     def _refuse_unread(self, body: bytes, sentence: str) -> None:
-        """Refuse a message that can't be parsed. If the message may be a change, all documents' texts become unknown.
-
-        Some editors send invalid messages for files that are not UTF-8.
-        """
+        """Refuse a message that can't be parsed. If it may be a change, all documents' texts become unknown."""
         self._refuse(None, PARSE_ERROR, sentence)
         if _CHANGE.search(body.replace(b"\0", b"")):  # without the zeros of UTF-16
             self._protocol.left_out({"method": TEXT_DOCUMENT_DID_CHANGE})
@@ -137,7 +134,7 @@ class Messages:
         raise JsonRpcInvalidParams(f"{name} can't be read: its fields are not those of the protocol.") from cause
 
     def _in_order(self, method: Any, is_request: bool, number: Any) -> bool:
-        """Return whether a message comes after initialize and before shutdown. Refuse a request that does not."""
+        """Return whether a message comes after initialize and before shutdown, and refuse requests at other times."""
         if method is None:
             return self._initialized
         wrong, code = "", INVALID_REQUEST
@@ -324,10 +321,7 @@ async def _serve_tcp(port: int, defaults: EditorSettings, copilot: bool) -> int:
 
 
 async def wait_for_end(pid: int) -> None:
-    """Return after a process has ended, at once if none has this id.
-
-    An editor's end usually closes its pipe, unless another process has inherited the pipe.
-    """
+    """Return after a process has ended. Its pipe may stay open, because another process may have inherited the pipe."""
     if sys.platform == "linux":
         await _wait_by_descriptor(pid)
     else:

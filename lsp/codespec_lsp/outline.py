@@ -104,10 +104,7 @@ def split(blocks: Outline, wanted: Container[str]) -> tuple[str, str]:
 def split_all(
     outlines: Sequence[tuple[str, Outline]], names: Container[str], type_name: str
 ) -> tuple[list[Snippet], list[Snippet]]:
-    """Split the (path, outline) pairs of several files into wanted snippets and others.
-
-    A file that defines the type comes first.
-    """
+    """Split outlines of files into wanted snippets and others. A file that defines the type `type_name` is first."""
     ordered = sorted(outlines, key=lambda each: not definitions_of(each[1], type_name))
     parts = [(path, split(blocks, names)) for path, blocks in ordered]
     wanted, others = ([Snippet(path, texts[part]) for path, texts in parts if texts[part]] for part in (0, 1))

@@ -219,10 +219,7 @@ class RequestContext:
         return self.documents.near(document) if self.sends_others else [document]
 
     def _find_snippets(self, document: Document, wanted: str) -> Sequence[Snippet]:
-        """Return snippets of other files, with the definition of the type `wanted`, if the settings allow them.
-
-        Snippets are renewed only after one of the files has changed, not when the order of use changes.
-        """
+        """Return snippets of other files, renewed after a change of one. `wanted` is a type whose definition helps."""
         if not self.sends_others:
             return ()
         imported = self.imported.known(document, {each.path for each in self.documents.values()})
@@ -296,10 +293,7 @@ def _stem(document: Document) -> str:
 
 
 def receiver_type(line: str, above: Sequence[str]) -> str:
-    """Return the type of the value before the last dot of `line`, as declared there or in the rows `above`, or "".
-
-    `line` ends at the cursor. The type's module is left out.
-    """
+    """Return the type of the value before the last dot of `line`, as declared there or in the rows `above`, or ""."""
     found = _RECEIVER.search(line[-MAX_ROW:])
     if found is None or len(found[1]) > MAX_WORD or found[1] in ("self", "this", "super"):
         return ""

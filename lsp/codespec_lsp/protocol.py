@@ -140,7 +140,7 @@ def _change(value: Any) -> dict[str, Any]:
 
 
 def _context(value: Any) -> dict[str, Any]:
-    """Read the context of an inline completion, whose kind is automatic by default; 0 was invoked in a draft of LSP."""
+    """Read the context of an inline completion. 0 means invoked, as in a draft of LSP; unknown kinds are automatic."""
     selected = record(range=span, text=text)
     context = record(
         triggerKind=maybe(number),
@@ -294,10 +294,7 @@ class LspProtocol(LanguageServerProtocol):
         return super().structure_message({**data, "params": read})
 
     def left_out(self, data: Mapping[str, Any]) -> None:
-        """Mark the text of a document as unknown if a notification that opened or changed it could not be applied.
-
-        A change without a valid URI concerns all documents.
-        """
+        """Mark a document as lost if a change could not be applied, or all documents if the change has no valid URI."""
         method, params = data.get("method"), data.get("params")
         named = params if isinstance(params, Mapping) else {}
         document = named.get("textDocument", named.get("notebookDocument"))

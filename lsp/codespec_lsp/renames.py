@@ -114,10 +114,7 @@ def renamed_name(change: Change) -> Renamed | None:
 
 
 def means_another_value(old: str, new: str) -> bool:
-    """Return whether the new name marks the value as unused (`_` or `_old`) or as several instead of one.
-
-    After such a rename, users keep the other places or change them to other expressions (lab/LOG.md).
-    """
+    """Return whether a name marks the value as unused or as several: the other places then stay (lab/LOG.md)."""
     one, several = sorted((old, new), key=len)
     return new.lstrip("_") in ("", old) or (several == f"{one}s" and not one.endswith("s"))
 

@@ -39,10 +39,7 @@ _converter = cache(default_converter)  # shared by all connections: it compiles 
 
 
 class Server(LanguageServer):
-    """The server of one connection. `defaults` are the settings until the client sends others.
-
-    `copilot`: the client was made for Copilot's server, counts in UTF-16 and signs in first.
-    """
+    """The server of one connection. `copilot`: the client expects Copilot's server, uses UTF-16 and signs in."""
 
     def __init__(self, daemons: Daemons, defaults: EditorSettings, *, copilot: bool = False) -> None:
         super().__init__(
@@ -70,10 +67,7 @@ class Server(LanguageServer):
             add_copilot_features(self)
 
     def configure(self, sent: object, *, first: bool = False) -> None:
-        """Apply settings from the client and report invalid ones to the user.
-
-        The `first` settings, from the initialization options, are the defaults of later ones.
-        """
+        """Apply settings from the client and report invalid ones. The `first` settings become the defaults."""
         settings, faults = read_settings(sent, self._defaults, self.session.settings)
         if first:
             self._defaults = settings

@@ -68,10 +68,7 @@ class Counters:
 
 
 class StatusLine:
-    """The status shown to the user, made of the daemon's state, a note about its model, and the current document's.
-
-    `complain` reports a problem that the user can fix.
-    """
+    """The status shown to the user. `complain` reports a problem that the user can fix."""
 
     def __init__(self, show: Callable[[Status], None], complain: Callable[[str], None]) -> None:
         self._show = show

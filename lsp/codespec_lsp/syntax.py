@@ -155,10 +155,7 @@ class DocumentTree:
             self.parsing = False
 
     async def same_name(self, old: str, new: str, renamed: Sequence[int]) -> SameName | None:
-        """Return the other places of a name that became `new` at the `renamed` offsets, in code points, if any.
-
-        Returns None without a tree.
-        """
+        """Return the other places of a name that became `new` at the `renamed` code points, or None without a tree."""
         async with self._turn:
             worker = self._worker
             if worker is None or sum(len(change.text) for change in self._changes) > MAX_CHANGED:
@@ -231,10 +228,7 @@ class DocumentTree:
 def find_cursor(
     tracker: ContextTracker, prefix: bytes, tree: DocumentTree | None, bytes_before: int, *, parse: bool = True
 ) -> Cursor:
-    """Return the cursor at the end of a prefix, by the tracker's window at that end and the tree.
-
-    `bytes_before` is the number of the file's bytes before the prefix.
-    """
+    """Return the cursor after a prefix that begins at byte `bytes_before` of the file, by the tracker and the tree."""
     own = tracker.context(parse=parse)
     if tree is None or tracker.lexed is None:
         return own
