@@ -71,7 +71,7 @@ class Deletion:
 
 
 class Deletions:
-    """The last deletions in one document, latest first: drafts for text that is typed at the same position."""
+    """The last deletions in one document, latest first. Deleted text is a draft for typing at the same position."""
 
     def __init__(self) -> None:
         self._places: list[Deletion] = []
@@ -100,7 +100,7 @@ class Deletions:
         return longest
 
     def _joins(self, edit: Edit) -> bool:
-        """Merge text that was removed right before or after the latest deletion. Return whether the edit did that."""
+        """Merge an edit that removed text right before or after the latest deletion. Return False for other edits."""
         if edit.text or not self._places:
             return False
         last, end = self._places[0], edit.start + len(edit.removed)

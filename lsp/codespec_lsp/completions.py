@@ -44,7 +44,7 @@ LINES, MAX_LINE = 2, 200  # lines up to the cursor that define a place; maximum 
 
 @dataclass(eq=False, slots=True)
 class CachedCompletion:
-    """A completion of a prompt. `growing`: it is being streamed. `done`: it is complete. Changes call the listeners."""
+    """A completion of a prompt: `growing` while streamed, `done` once complete. Each change calls the listeners."""
 
     prompt: TextAround
     text: str = ""
@@ -86,7 +86,7 @@ class CompletionCache:
     def find(self, prompt: TextAround) -> list[CachedCompletion]:
         """Return the completions that fit a prompt, latest first, without those that were typed to their end.
 
-        A completion that is done and empty fits: there is nothing to complete.
+        A completion that ended without text fits, because it says that there is nothing to complete.
         """
         matches = []
         for completion in reversed(self._completions.values()):

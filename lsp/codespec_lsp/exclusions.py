@@ -128,7 +128,7 @@ class Exclusions:
         return None if uri in self._deciding or uri not in self._known else self._known[uri][1]
 
     def may_go_along(self, uri: str) -> bool:
-        """Return whether a document's text may be sent with another file's. No setting allows that for secrets."""
+        """Return whether a document's text may be sent with another file's, never for secret names."""
         return self.known(uri) == "" and not is_secret(uri) and not is_secret(path_of(uri))
 
     async def refresh(self, uris: Iterable[str]) -> None:

@@ -200,7 +200,7 @@ def _attributes(function: tree_sitter.Node, source: bytes) -> Iterator[str]:
 
 
 def _constant(child: tree_sitter.Node, node: tree_sitter.Node, source: bytes) -> list[str]:
-    """Return a constant or an alias at the top of a file, or []. In JavaScript, only exported ones count."""
+    """Return a constant or an alias at the top of a file, or []. JavaScript's constants must be exported."""
     if node.has_error:
         return []
     if node.type == "expression_statement" and node.named_child_count == 1:

@@ -85,7 +85,7 @@ class Server(LanguageServer):
         self.status.daemon("ready", "")
 
     async def restart_daemon(self) -> dict[str, str]:
-        """Restart the daemon. The result's `message` says why that failed, or is ""."""
+        """Restart the daemon. The result's `message` says why the restart failed, or is ""."""
         self.status.daemon("starting", "The daemon is started again.")
         try:
             await self._daemon.restart()

@@ -1,8 +1,8 @@
 """Find the context, open brackets and indent at a document's cursor.
 
 For each request, a `ContextTracker` reads a window around the cursor in 1 to 2 ms. The tree of the whole file, in a
-worker process, adds the brackets that were opened above that window, and gives the document's outline. If a text kills
-the process or exceeds its limits, the document has no tree until it is opened again.
+worker process, adds the brackets that were opened above the window, and gives the document's outline. If a text kills
+the process or exceeds its limits, the document has no tree until the user opens it again.
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ class TreeService:
     def answer(self, request: dict[str, Any]) -> Any:
         """Apply the request's `text` or `changes`, and answer its `outside` or `rename`.
 
-        Other requests parse the text, with `afresh` without reusing the old tree, and return the outline.
+        Other requests parse the text and return the outline; `afresh` ones do not reuse the old tree.
         """
         if "text" in request:
             self.tree = SyntaxTree(self._language, request["text"])
