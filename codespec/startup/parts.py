@@ -18,12 +18,13 @@ from codespec.startup.tuning import (
     MAX_CHUNK,
     USUAL_CHUNK,
     ReadingSpeed,
+    choose_batch,
+    choose_chunk,
     choose_policy,
     find_reading,
     find_threads,
     largest_batch,
     prompt_budget,
-    tune,
 )
 from codespec.store.choice import offer_note
 from codespec.store.machine import (
@@ -118,7 +119,6 @@ def prepare(
     reader = _head_proposer(target, head, config)
     proposers = _proposers(target, drafter, reader, config, slots, min(reads, WINDOW * budget))
     policy = choose_policy(config, [each.name for each in proposers], target, drafter, notes, reader)
-    tuned = tune(config, policy.seconds, most)
     return Parts(
         target=target,
         proposers=proposers,
@@ -127,9 +127,9 @@ def prepare(
         context=context,
         prompt_budget=budget,
         reading=reading if config.first_answer_ms else None,
-        max_batch=tuned.batch,
+        max_batch=choose_batch(config, policy.seconds, most),
         slots=slots,
-        prefill_chunk=tuned.chunk,
+        prefill_chunk=choose_chunk(config, policy.seconds),
         warmup=config.warmup,
         speculate=config.speculate,
         notes=notes,

@@ -56,26 +56,29 @@ ROUNDS = 8  # forwards of a completion after the full prefill chunks: a partial 
 DRAFTER = 0.1  # share of the time to first completion that the drafter's prefill takes
 MIN_PROMPT = 256  # smallest prompt budget in tokens
 STEP = 32  # granularity of the prompt budget in tokens
-Seconds = Callable[[float, int, float], float]
+Seconds = Callable[[float, int, float], float]  # time of a target's forward by rows, batch and context
 _CHOSEN: list[int] = []  # the thread count of this process, once it is chosen
 
 
-@dataclass(frozen=True, slots=True)
-class Tuning:
-    """The maximum batch size in texts, and the prefill chunk in tokens."""
+def choose_batch(config: EngineConfig, seconds: Seconds, slots: int) -> int:
+    """Return the maximum batch size: as configured, else by measured costs, else the default."""
+    batch = config.max_batch or min(USUAL_BATCH, slots)
+    while not config.max_batch and seconds(1, 1, SHORT) and 2 * batch <= min(MAX_BATCH, slots):
+        one, twice = (seconds(size, size, SHORT) / size for size in (batch, 2 * batch))
+        if twice > PAYS * one:
+            break
+        batch *= 2
+    return batch
 
-    batch: int
-    chunk: int
 
-
-def tune(config: EngineConfig, seconds: Seconds, slots: int) -> Tuning:
-    """Return the batch size and prefill chunk: as configured, else by measured costs, else the defaults.
-
-    `seconds` returns the time of a target's forward by rows, batch and context (`DraftPolicy.seconds`).
-    """
-    if not seconds(1, 1, SHORT):
-        return Tuning(config.max_batch or min(USUAL_BATCH, slots), config.prefill_chunk or USUAL_CHUNK)
-    return Tuning(config.max_batch or _batch(seconds, slots), config.prefill_chunk or _chunk(seconds))
+def choose_chunk(config: EngineConfig, seconds: Seconds) -> int:
+    """Return the prefill chunk in tokens: as configured, else by measured costs, else the default."""
+    if config.prefill_chunk or not seconds(1, 1, SHORT):
+        return config.prefill_chunk or USUAL_CHUNK
+    chunk = MAX_CHUNK
+    while chunk > MIN_CHUNK and seconds(chunk, 1, 0) > STALL:
+        chunk //= 2
+    return chunk
 
 
 def longest_draft(most: int, costs: CostTable | None) -> int:
@@ -91,23 +94,6 @@ def largest_batch(config: EngineConfig, slot_bytes: int) -> int:
         return config.max_batch
     room = (config.cache_mb or BATCH_MB) * 2**20
     return MAX_BATCH if MAX_BATCH * slot_bytes <= room else USUAL_BATCH
-
-
-def _batch(seconds: Seconds, slots: int) -> int:
-    batch = min(USUAL_BATCH, slots)
-    while 2 * batch <= min(MAX_BATCH, slots):
-        one, twice = (seconds(size, size, SHORT) / size for size in (batch, 2 * batch))
-        if twice > PAYS * one:
-            break
-        batch *= 2
-    return batch
-
-
-def _chunk(seconds: Seconds) -> int:
-    chunk = MAX_CHUNK
-    while chunk > MIN_CHUNK and seconds(chunk, 1, 0) > STALL:
-        chunk //= 2
-    return chunk
 
 
 def choose_policy(

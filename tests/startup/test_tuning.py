@@ -18,7 +18,14 @@ from codespec.engine.engine import Engine
 from codespec.speculation.cost_model import CostTable, Curve, ForwardCost
 from codespec.speculation.policy import FixedLength
 from codespec.startup import parts, tuning
-from codespec.startup.tuning import choose_threads, find_threads, largest_batch, longest_draft, tune
+from codespec.startup.tuning import (
+    choose_batch,
+    choose_chunk,
+    choose_threads,
+    find_threads,
+    largest_batch,
+    longest_draft,
+)
 from tests.pairs import build, model
 
 MS = 1e-3
@@ -42,18 +49,18 @@ def test_drafts_are_long_where_rows_are_nearly_free() -> None:
 
 def test_chunks_are_as_large_as_others_can_wait() -> None:
     config = EngineConfig()
-    assert tune(config, table((1, 1), (64, 20)).target.seconds, 8).chunk == 512
-    assert tune(config, table((1, 10), (64, 100)).target.seconds, 8).chunk == 128
-    assert tune(config, table((1, 100), (64, 900)).target.seconds, 8).chunk == 64
-    assert tune(config, FixedLength(0).seconds, 8).chunk == 256
-    assert tune(EngineConfig(prefill_chunk=48), DEAR.target.seconds, 8).chunk == 48
+    assert choose_chunk(config, table((1, 1), (64, 20)).target.seconds) == 512
+    assert choose_chunk(config, table((1, 10), (64, 100)).target.seconds) == 128
+    assert choose_chunk(config, table((1, 100), (64, 900)).target.seconds) == 64
+    assert choose_chunk(config, FixedLength(0).seconds) == 256
+    assert choose_chunk(EngineConfig(prefill_chunk=48), DEAR.target.seconds) == 48
 
 
 def test_more_run_at_once_where_that_is_clearly_cheaper() -> None:
     config = EngineConfig()
-    assert tune(config, TILED.target.seconds, 16).batch == 16 and tune(config, TILED.target.seconds, 8).batch == 8
-    assert tune(config, DEAR.target.seconds, 16).batch == 8 and tune(config, FixedLength(0).seconds, 16).batch == 8
-    assert tune(EngineConfig(max_batch=3), TILED.target.seconds, 3).batch == 3
+    assert choose_batch(config, TILED.target.seconds, 16) == 16 and choose_batch(config, TILED.target.seconds, 8) == 8
+    assert choose_batch(config, DEAR.target.seconds, 16) == 8 and choose_batch(config, FixedLength(0).seconds, 16) == 8
+    assert choose_batch(EngineConfig(max_batch=3), TILED.target.seconds, 3) == 3
 
 
 def test_more_at_once_must_fit_into_memory() -> None:
