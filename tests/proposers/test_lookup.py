@@ -1,17 +1,22 @@
-"""Lookup, property by property: the match that counts, the draft, and its end."""
+"""Lookup, property by property: the match that counts, the draft, its end, and the order of proposers."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Several
+from dataclasses import replace
 from typing import Any
 
-from hypothesis import given
+from codespec_lab.bench.policy.recording import cut_lookup
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codespec.api.types import CompletionRequest, Snippet
-from codespec.proposers.base import NOTHING
+from codespec.proposers.base import NOTHING, first_drafts
 from codespec.proposers.lookup import MAX_MATCH, RECENT, SuffixProposer, end_after_spaces, longest_match
-from codespec.sequence import Cap, Draft, Sequence
+from codespec.sequence import Candidates, Cap, Draft, Sequence
+from codespec.speculation.policy import WARM_UP, Ds4Table, FixedLength
 from codespec.text.filters import StopFinder
+from tests.pairs import Scripted
 
 FEW = st.text(alphabet="ab \n", max_size=60).map(str.encode)
 
@@ -26,6 +31,10 @@ def sequence_of(context: str, generated: str = "", held: str = "", **request: ob
 
 def draft(proposer: SuffixProposer, sequence: Sequence, tokens: int = 8, confidence: float = 0.0) -> Draft:
     return proposer.propose([sequence], [Cap(tokens, confidence)])[0]
+
+
+def propose(sequence: Sequence, tokens: int = 8, confidence: float = 0.0) -> Draft:
+    return draft(SuffixProposer(), sequence, tokens, confidence)
 
 
 def slow_longest(text: bytes, own: bytes, end: int) -> int:
@@ -86,7 +95,7 @@ def test_a_draft_is_what_followed(context: bytes, suffix: bytes) -> None:
 def test_what_goes_round_is_drafted_round_and_round(period: bytes, tokens: int) -> None:
     """The nearest match of a repeating text ends one period back; the draft may still have any length."""
     again = period * (40 // len(period) + 1)
-    found = draft(SuffixProposer(), sequence_of(again.decode()), tokens)
+    found = propose(sequence_of(again.decode()), tokens)
     assert (again + found.text) == (again * 40)[: len(again + found.text)]
     assert len(found.text) >= 3 * tokens
 
@@ -101,13 +110,13 @@ def test_a_match_at_a_sources_end_does_not_hide_another() -> None:
     """Nothing follows it, so a shorter match with a continuation counts."""
     text = "value = first(1)\nvalue = "
     sequence = sequence_of("print()\nvalue = ", snippets=(Snippet("b.py", text),))
-    assert draft(SuffixProposer(), sequence).text.startswith(b"first(1)")
+    assert propose(sequence).text.startswith(b"first(1)")
 
 
 def test_the_longer_match_wins() -> None:
     near, far = "  total += item.price\n", "for item in cart:\n  total += item.weight\n"
     sequence = sequence_of(f"{near}pass\nfor item in cart:\n  total += item.", suffix=far)
-    assert draft(SuffixProposer(), sequence).text.startswith(b"weight")
+    assert propose(sequence).text.startswith(b"weight")
 
 
 @given(st.lists(st.sampled_from(["def f():", "\n", "    ", "\t", "x", " "]), max_size=30), st.integers(1, 40))
@@ -142,7 +151,7 @@ def test_confidence_grows_with_the_match() -> None:
 
 def test_the_cap_bounds_the_draft() -> None:
     sequence = sequence_of("abcdefghij" + "0123456789" * 20 + "\nabcdefghij")
-    sizes = [len(draft(SuffixProposer(), sequence, tokens=tokens).text) for tokens in (1, 2, 4, 8)]
+    sizes = [len(propose(sequence, tokens=tokens).text) for tokens in (1, 2, 4, 8)]
     assert sizes == sorted(set(sizes)) and sizes[-1] <= 40
 
 
@@ -152,3 +161,98 @@ def test_only_the_last_completions_are_remembered() -> None:
         proposer.release(sequence_of("", generated=f"unique_name_{number:03d} = {number}\n"), "stop")
     assert draft(proposer, sequence_of("unique_name_039")).text.startswith(b" = 39")
     assert not draft(proposer, sequence_of("unique_name_001")).text.startswith(b" = 1\n")
+
+
+def test_guesses_what_followed_last_time() -> None:
+    prefix = "value = compute(alpha)\nother = 1\nvalue = compute("
+    assert propose(sequence_of(prefix)).text.startswith(b"alpha)\nother = 1\n")
+    assert propose(sequence_of("value = comp", "ute(x)\nvalue = comp")).text.startswith(b"ute(x)")
+
+
+def test_looks_right_of_the_cursor_and_into_snippets() -> None:
+    assert propose(sequence_of("result.append(", suffix="\nresult.append(item)\n")).text.startswith(b"item)")
+    snippet = Snippet("b.py", "result.append(thing)")
+    assert propose(sequence_of("result.append(", snippets=(snippet,))).text == b"thing)"
+
+
+def test_looks_into_what_the_target_does_not_read() -> None:
+    cut = sequence_of("tail.append(", generated="first.")
+    cut.request = replace(cut.request, prefix="first.insert(0, item)\n" * 3 + "tail.append(")
+    assert propose(cut).text.startswith(b"insert(0, item)")
+    cut.request = replace(cut.request, prefix="first.insert(0, item)\nanother end(")
+    assert propose(cut) is NOTHING, "a prompt that was made elsewhere: the text is no beginning of it"
+
+
+def test_remembers_recent_completions() -> None:
+    proposer = SuffixProposer()
+    proposer.release(sequence_of("connection.", "execute(statement)\n"), "stop")
+    found = draft(proposer, sequence_of("my connection."))
+    assert found.text.startswith(b"execute(statement)")
+
+
+def test_says_nothing_without_a_match_of_three_bytes_or_when_unsure() -> None:
+    assert propose(sequence_of("abcdefg hijklmn")) is NOTHING
+    assert propose(sequence_of("as or, as")) is NOTHING and propose(sequence_of("ask or, ask")).text.startswith(
+        b" or, ask or"
+    )
+    assert propose(sequence_of("12345678 x 12345678"), confidence=0.9) is NOTHING
+
+
+def test_who_weighs_no_chances_takes_no_short_match() -> None:
+    short, long = sequence_of("1234567 x 1234567"), sequence_of("12345678 x 12345678")
+    short.ids = long.ids = [1] * WARM_UP
+    for policy in (FixedLength(5), Ds4Table(5)):
+        drafts = first_drafts([SuffixProposer()], [short, long], policy.plan([short, long]).caps)
+        assert not drafts[0].text and drafts[1].text.startswith(b" x 1")
+
+
+@given(st.text("ab \n", min_size=8, max_size=80), st.integers(1, 16), st.integers(1, 16))
+@settings(deadline=None)
+def test_a_draft_under_a_smaller_cap_is_the_longer_one_cut(prefix: str, tokens: int, more: int) -> None:
+    """Replays record only the longest draft."""
+    made, cap = sequence_of(prefix), Cap(tokens)
+    longer = propose(made, min(16, tokens + more))
+    shorter = SuffixProposer().propose([made], [cap])[0]
+    assert (cut_lookup(longer, made, cap) if longer.text else NOTHING).text == shorter.text
+
+
+def test_policies() -> None:
+    sequences = [sequence_of("a"), sequence_of("b")]
+    assert [(cap.tokens, cap.of("draft_model").min_confidence) for cap in FixedLength(5).plan(sequences).caps] == [
+        (5, 0.0)
+    ] * 2
+    candidates = [Candidates((1, 2), "suffix")]
+    assert FixedLength(1).plan(sequences).trim(candidates) == candidates
+
+
+class Only(Scripted):
+    """Drafts for sequences whose text contains a word; records its calls."""
+
+    def __init__(self, name: str, word: str) -> None:
+        super().__init__()
+        self.name = name
+        self.word = word.encode()
+        self.asked: list[list[Sequence]] = []
+
+    def propose(self, sequences: Several[Sequence], caps: Several[Cap]) -> list[Draft]:
+        self.asked.append(list(sequences))
+        return super().propose(sequences, caps)
+
+    def draft(self, sequence: Sequence, cap: Cap) -> Draft:
+        return Draft(b"x" * cap.tokens, self.name) if self.word in sequence.context else Draft()
+
+
+def test_the_first_draft_counts() -> None:
+    first, second = Only("first", "a"), Only("second", "b")
+    both, later, none, idle = (sequence_of(text) for text in ("a b", "b", "c", "a b"))
+    drafts = first_drafts([first, second], [both, later, none, idle], [Cap(1), Cap(2), Cap(3), Cap(0)])
+    assert [draft.source for draft in drafts] == ["first", "second", "", ""]
+    assert [len(draft.text) for draft in drafts] == [1, 2, 0, 0], "each with its own cap"
+    assert first.asked == [[both, later, none]] and second.asked == [[later, none]]
+
+
+def test_later_proposers_are_not_asked_in_vain() -> None:
+    first, second = Only("first", "a"), Only("second", "b")
+    first_drafts([first, second], [sequence_of("a"), sequence_of("a")], [Cap(1), Cap(1)])
+    first_drafts([first, second], [sequence_of("b")], [Cap(0)])
+    assert second.asked == []

@@ -6,6 +6,7 @@ the settings that files omit, such as the pattern of sliding windows.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import pi
 from typing import Any
 
@@ -129,18 +130,22 @@ def read_longrope(settings: Settings, rotated: int) -> Json:
 def _llama3(header: Header, base: float, head: int) -> Json:
     """Return the published settings of Llama 3's rotary scaling that yield the file's factors, one per frequency."""
     stored = _read_factors(header, FACTORS)
-    if stored.size != -(-head // 2):
-        raise unreadable(header, "its rotary factors")
     for scale in (8.0, 32.0, 16.0, 4.0):
         values: Json = {"factor": scale, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
         values["original_max_position_embeddings"] = 8192
-        wanted = 2 * pi * base ** (np.arange(0, head, 2, dtype=np.float64) / head)  # wavelengths
-        part = (8192 / wanted - 1.0) / (4.0 - 1.0)
-        middle = 1 / ((1 - part) / scale + part)
-        factors = np.where(wanted < 8192 / 4.0, 1.0, np.where(wanted > 8192 / 1.0, scale, middle))
+        factors = llama3_factors(values, base, head)
         if factors.shape == stored.shape and np.allclose(factors, stored, rtol=1e-5):
             return {"rope_type": "llama3", **values}
     raise unreadable(header, "its rotary factors")
+
+
+def llama3_factors(rotary: Mapping[str, Any], base: float, rotated: int) -> NDArray[np.float32]:
+    """Return Llama 3.1's rotary factors [rotated / 2]: 1 for short waves, the setting `factor` for long ones."""
+    factor, low, high = (float(rotary[name]) for name in ("factor", "low_freq_factor", "high_freq_factor"))
+    waves = 2 * pi * base ** (np.arange(0, rotated, 2) / rotated)
+    turns = float(rotary["original_max_position_embeddings"]) / waves
+    share = np.clip((turns - low) / (high - low), 0.0, 1.0)  # of the unscaled frequency
+    return (1 / (share + (1 - share) / factor)).astype(np.float32)
 
 
 def _read_factors(header: Header, name: str) -> NDArray[np.float32]:

@@ -5,7 +5,6 @@ Quantized matrices are packed without loss, and float matrices become 8-bit bloc
 
 from __future__ import annotations
 
-import math
 import mmap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from codespec_native.library import (
 
 from codespec.backends.gguf.architectures import HEAD_NORMS, LLAMA, OUTER, PHI3
 from codespec.backends.gguf.header import Header, broken
-from codespec.backends.gguf.settings import FACTORS, LONG, Settings
+from codespec.backends.gguf.settings import FACTORS, LONG, Settings, llama3_factors
 from codespec.errors import ModelError
 from codespec.store.model_folder import NATIVE_GGUF, NATIVE_TYPES, read_layout, weight_files
 from codespec.store.resolve import ModelFiles
@@ -186,19 +185,10 @@ def _folder_shape(folder: Path, config: Json) -> Shape:
         epsilon=float(config["rms_norm_eps"]),
         halves=True,
         window=int(config.get("sliding_window") or 0) if family in ("mistral", "phi3") else 0,
-        factors=_llama3_factors(rotary, base, rotated) if kind == "llama3" else None,
+        factors=llama3_factors(rotary, base, rotated) if kind == "llama3" else None,
         tied=bool(config.get("tie_word_embeddings", False)),
         **more,
     )
-
-
-def _llama3_factors(rotary: Json, base: float, rotated: int) -> Floats:
-    """Return Llama 3.1's rotary factors [rotated / 2]: 1 for short waves, the setting `factor` for long ones."""
-    factor, low, high = (float(rotary[name]) for name in ("factor", "low_freq_factor", "high_freq_factor"))
-    waves = 2 * math.pi * base ** (np.arange(0, rotated, 2) / rotated)
-    turns = float(rotary["original_max_position_embeddings"]) / waves
-    share = np.clip((turns - low) / (high - low), 0.0, 1.0)  # of the unscaled frequency
-    return (1 / (share + (1 - share) / factor)).astype(np.float32)
 
 
 @dataclass(frozen=True, slots=True)
