@@ -15,7 +15,7 @@ from codespec.api.types import CompletionRequest
 from codespec.backends.language_model import Rows
 from codespec.backends.torch.model import TorchModel
 from codespec.text.fim import build_prompt
-from codespec.verify.noise import Hashes, gumbel, row_key, token_hashes
+from codespec.verify.sampling import Hashes, gumbel, row_key, token_hashes
 
 TIE = 0.2  # nats: a smaller gap is a near-tie, a larger one an error
 

@@ -22,8 +22,7 @@ from codespec.text.align import complete_utf8_length, resync
 from codespec.text.fim import Layout, Layouts, build_prompt
 from codespec.text.fim_templates import FimMissing, FimTemplate, find_template
 from codespec.text.tokenizer import TextTokenizer
-from codespec.verify.noise import row_key, uniform
-from codespec.verify.sampling import Position, Row, SampledRow, Sampler, draw, prepare, probabilities
+from codespec.verify.sampling import Position, Row, SampledRow, Sampler, draw, prepare, probabilities, row_key, uniform
 from codespec.verify.verifier import DRAFTING, device_sampler_of
 
 REFILL = 4  # after the window moves, 1/REFILL of the context is free

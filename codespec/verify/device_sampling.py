@@ -16,8 +16,7 @@ from torch import Tensor
 
 from codespec.api.types import CompletionRequest
 from codespec.backends.language_model import Logits
-from codespec.verify.noise import LOW, row_key, token_hashes
-from codespec.verify.sampling import SampledRow
+from codespec.verify.sampling import LOW, SampledRow, row_key, token_hashes
 
 AT_ONCE = 32  # rows whose noise is computed together: a few arrays of 152,000 8-byte numbers per row
 SIGN = 1 << 63
@@ -110,7 +109,7 @@ def _nucleus(rows: Tensor, requests: collections.abc.Sequence[CompletionRequest]
 
 
 def gumbel(keys: collections.abc.Sequence[int], hashes: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """Return standard Gumbel noise [keys, vocabulary], from the same bits as `noise.gumbel`.
+    """Return standard Gumbel noise [keys, vocabulary], from the same bits as `sampling.gumbel`.
 
     `low` and `high` are the lower and upper 32 bits of the tokens' 64-bit `hashes`.
     """

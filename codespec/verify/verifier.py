@@ -16,8 +16,7 @@ from codespec.api.types import CompletionRequest, TokenLogprob
 from codespec.backends.language_model import LanguageModel, Logits, Rows, on_host
 from codespec.sequence import Candidates, Sequence, Verdict
 from codespec.text.align import held_vocabulary
-from codespec.verify.noise import row_key, uniform
-from codespec.verify.sampling import Position, Row, SampledRow, Sampler, draw, prepare, probabilities
+from codespec.verify.sampling import Position, Row, SampledRow, Sampler, draw, prepare, probabilities, row_key, uniform
 
 if TYPE_CHECKING:
     from codespec.verify.device_sampling import DeviceSampler

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from codespec.api.types import CompletionRequest
-from codespec.verify import device_sampling, noise
+from codespec.verify import device_sampling, sampling
 from codespec.verify.device_sampling import DeviceSampler, SampledRow
 from codespec.verify.sampling import Position, Sampler, survivors
 from tests.engine.test_device_steps import CASES, device_model, plain
@@ -53,8 +53,8 @@ def rows_of(seed: int, count: int, ties: bool) -> Tensor:
 
 @given(st.integers(0, 2**64 - 1))
 def test_noise_has_the_hosts_bits(key: int) -> None:
-    hashes = noise.token_hashes(SPELLED)
-    theirs = noise.gumbel(key, hashes)
+    hashes = sampling.token_hashes(SPELLED)
+    theirs = sampling.gumbel(key, hashes)
     ours = device_sampling.gumbel([key], DEVICE._hashes, DEVICE._low, DEVICE._high)[0].numpy()
     assert np.allclose(ours, theirs, rtol=1e-14, atol=1e-14)
     assert (ours == theirs).mean() > 0.5, "the bits that go in are the same, logarithms may round otherwise"

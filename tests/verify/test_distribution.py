@@ -24,8 +24,7 @@ from transformers.generation.logits_process import (
 
 from codespec.api.types import CompletionRequest
 from codespec.verify import sampling
-from codespec.verify.noise import Floats, Hashes, token_hashes
-from codespec.verify.sampling import Position, Sampler, penalize, probabilities
+from codespec.verify.sampling import Floats, Hashes, Position, Sampler, penalize, probabilities, token_hashes
 
 LETTERS = [bytes([97 + number]) for number in range(12)]
 DRAWS = 20_000

@@ -11,8 +11,7 @@ import torch
 
 from codespec.api.types import CompletionRequest
 from codespec.verify import sampling
-from codespec.verify.noise import gumbel, row_key
-from codespec.verify.sampling import Position, Row, Sampler, survivors
+from codespec.verify.sampling import Position, Row, Sampler, gumbel, row_key, survivors
 
 SIZE = 152_064
 KINDS = {"peaked": 2.5, "spread": 3.0, "flat": 1.0, "even": 0.0}  # standard deviation of the logits

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codespec.verify.noise import Floats, coarse, gumbel, halves, min_coarse, row_key, token_hashes, uniform
+from codespec.verify.sampling import Floats, coarse, gumbel, halves, min_coarse, row_key, token_hashes, uniform
 from tests.toy_tokenizers import KINDS, toy_tokenizer
 
 EULER = 0.5772156649

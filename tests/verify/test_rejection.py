@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from codespec.api.types import CompletionRequest
 from codespec.sequence import Candidates
 from codespec.verify import verifier
-from codespec.verify.noise import row_key, uniform
-from codespec.verify.sampling import Position, Row, Sampler, draw, probabilities
+from codespec.verify.sampling import Position, Row, Sampler, draw, probabilities, row_key, uniform
 from codespec.verify.verifier import View, reject
 
 SIZE, SEEDS, DRAFTED = 3, 3000, 2

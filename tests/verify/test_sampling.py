@@ -16,8 +16,7 @@ from torch import Tensor
 
 from codespec.api.types import CompletionRequest
 from codespec.verify import sampling
-from codespec.verify.noise import gumbel, row_key, token_hashes
-from codespec.verify.sampling import Position, Sampler
+from codespec.verify.sampling import Position, Sampler, gumbel, row_key, token_hashes
 
 WORDS = [b"a", b"b", b"ab", b"c", b" ", b"\n", b"if", b"x", b"y", b"(", b")", b"return"]
 REQUEST = CompletionRequest(prefix="x", temperature=1.0)
