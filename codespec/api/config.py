@@ -228,7 +228,6 @@ class ServeConfig:
     token_file: str = setting(
         "",
         "every request must carry the token in this file; `CODESPEC_SERVE_TOKEN` can hold the token instead",
-        shown="none",
         metavar="FILE",
         common=True,
     )
@@ -239,9 +238,7 @@ class ServeConfig:
         metavar="URL",
         common=True,
     )
-    upstream_token_file: str = setting(
-        "", "a file with the upstream server's key", shown="none", metavar="FILE", common=True
-    )
+    upstream_token_file: str = setting("", "a file with the upstream server's key", metavar="FILE", common=True)
     upstream_model: str = setting(
         "", "the model to request, if the upstream server has several", shown="its only one", metavar="NAME"
     )
@@ -262,12 +259,11 @@ class ServeConfig:
         "",
         "every request must carry the token or one of the keys in this file, which [`codespec keys`]"
         "(clients.md#a-team) writes; changes apply within seconds",
-        shown="none",
         metavar="FILE",
         common=True,
     )
     metrics_token_file: str = setting(
-        "", "`/metrics` also accepts the token in this file, which no other route accepts", shown="none", metavar="FILE"
+        "", "`/metrics` also accepts the token in this file, which no other route accepts", metavar="FILE"
     )
     queue: int = setting(64, "requests that may wait; further ones get 429", least=0, most=10_000)
     drain_seconds: int = setting(30, "how long a stopping daemon waits for open requests", least=0, most=3600)

@@ -23,9 +23,8 @@ from codespec.user_folders import config_folder
 
 PREFIX = "CODESPEC_"
 NO_SETTINGS = ("CODESPEC_NATIVE_PATH", "CODESPEC_PROMPTS", "CODESPEC_SERVE_TOKEN")
-TABLES = ("serve",)  # the file's tables of settings that are not the engine's; variables begin CODESPEC_SERVE_
+TABLES = ("serve",)  # tables of the file for other settings than the engine's; their variables are CODESPEC_SERVE_*
 SPELLED_TRUE, SPELLED_FALSE = ("1", "true", "yes"), ("0", "false", "no")
-_KEY = "setting"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,19 +44,21 @@ def plain(help: str) -> str:
 
 
 def setting(default: Any, help: str, **facts: Any) -> Any:
-    """Return a dataclass field with this metadata. A callable default is used as the field's `default_factory`."""
+    """Return a dataclass field with this metadata. A callable default becomes the field's `default_factory`."""
     if facts.get("automatic"):
         facts = {"shown": "`auto`", "metavar": "N|auto", **facts}
     elif type(default) is int:
         facts = {"metavar": "N", **facts}
-    metadata = {_KEY: Setting(help, **facts)}
+    elif default == "":
+        facts = {"shown": "none", **facts}
+    metadata = {"setting": Setting(help, **facts)}
     if callable(default):
         return field(default_factory=default, metadata=metadata)
     return field(default=default, metadata=metadata)
 
 
 def declared(schema: type) -> dict[str, Setting]:
-    return {item.name: item.metadata[_KEY] for item in fields(schema)}
+    return {item.name: item.metadata["setting"] for item in fields(schema)}
 
 
 def check_values(settings: Any) -> None:
