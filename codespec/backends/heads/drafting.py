@@ -15,7 +15,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from codespec.backends.heads.checkpoint import LoadedHead
 from codespec.backends.heads.config import HeadConfig
-from codespec.backends.heads.networks import DFlash, Eagle3, HeadRotary
+from codespec.backends.heads.networks import DFlash, Eagle3, make_angle_table
 from codespec.backends.torch.cache import KVCache
 from codespec.backends.torch.linear import can_pack, tile_linears
 from codespec.backends.torch.model import TorchModel
@@ -104,7 +104,7 @@ class HeadRunner:
         assert target.taps is not None
         indices = [target.taps.layers.index(layer) for layer in head.config.layers]
         self._layers = None if indices == list(range(len(target.taps.layers))) else indices  # None: all tapped layers
-        self._rotation = HeadRotary(head.config, target.device)
+        self._rotation = make_angle_table(head.config, target.device)
         cache = target.cache
         self.cache = HeadCache(
             head.config, cache.slots, cache.capacity, target.dtype, target.device, isinstance(head.network, Eagle3)
@@ -144,7 +144,7 @@ class HeadRunner:
     def _angles(self, spans: Sequence[tuple[int, int]]) -> tuple[Tensor, Tensor]:
         """Return the rotary angles of all positions from each span's start to its end."""
         positions = torch.cat([torch.arange(*span, device=self.device) for span in spans])
-        return self._rotation.at(positions, self.dtype)
+        return self._rotation.at(torch.empty(0, dtype=self.dtype, device=self.device), positions[None])
 
 
 class Eagle3Runner(HeadRunner):

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from codespec.backends.heads.config import HeadConfig
-from codespec.backends.torch.rowwise import make_angles, rotate
+from codespec.backends.torch.lean import AngleTable
+from codespec.backends.torch.rowwise import rotate
 
 Angles = tuple[Tensor, Tensor]
 
@@ -67,32 +68,19 @@ class Mlp(nn.Module):
         return mixed
 
 
-class HeadRotary:
-    """Cosines and sines of a rotary embedding by position, in a table that grows on demand."""
+def make_angle_table(config: HeadConfig, device: torch.device) -> AngleTable:
+    """Create the cosines and sines of a head's rotary embedding."""
+    from transformers import LlamaConfig  # slow (seconds), and most targets have no head
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-    def __init__(self, config: HeadConfig, device: torch.device) -> None:
-        from transformers import LlamaConfig  # slow (seconds), and most targets have no head
-        from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
-
-        shape: Any = LlamaConfig(
-            hidden_size=config.hidden_size,
-            num_attention_heads=config.heads,
-            head_dim=config.head_size,
-            max_position_embeddings=config.max_positions,
-            rope_parameters=dict(config.rope),
-        )
-        self._rotary = LlamaRotaryEmbedding(shape).to(device)
-        self._table: dict[torch.dtype, Angles] = {}
-
-    def at(self, positions: Tensor, dtype: torch.dtype) -> Angles:
-        """Return the arguments of `rotate` for positions [N]: [N, 1, size] each."""
-        needed = int(positions.max()) + 1 if positions.numel() else 1
-        table = self._table.get(dtype)
-        if table is None or len(table[0]) < needed:
-            every = torch.arange(1 << (needed - 1).bit_length(), device=positions.device)[None]
-            cosine, sine = self._rotary(torch.zeros(1, dtype=dtype, device=positions.device), every)
-            table = self._table[dtype] = make_angles(cosine[0, :, None].to(dtype), sine[0, :, None].to(dtype))
-        return table[0][positions], table[1][positions]
+    shape: Any = LlamaConfig(
+        hidden_size=config.hidden_size,
+        num_attention_heads=config.heads,
+        head_dim=config.head_size,
+        max_position_embeddings=config.max_positions,
+        rope_parameters=dict(config.rope),
+    )
+    return AngleTable(LlamaRotaryEmbedding(shape).to(device))
 
 
 class Layer(nn.Module):

@@ -1,1 +1,1 @@
-"""A backend that torch computes: folders of any supported architecture, on a CPU or a GPU."""
+"""The torch backend: models of every supported architecture, on a CPU or a GPU."""

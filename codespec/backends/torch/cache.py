@@ -115,7 +115,7 @@ class KVCache:
             follower.copy(source, target, length)
 
     def keep_features(self, batch: Sequence[Rows], features: Tensor) -> None:
-        """Write a forward's features [rows, layers, size] at its rows' positions, which all followers invalidate."""
+        """Write a forward's features [rows, layers, size] at the positions of its rows, and cut all followers there."""
         assert self.features is not None
         begin = 0
         for rows in batch:

@@ -128,7 +128,7 @@ class LeanNetwork(nn.Module):
         super().__init__()
         self.config = network.config
         self.embed = network.model.embed_tokens
-        self.angles = Angles(network.model.rotary_emb, seam)
+        self.angles = AngleTable(network.model.rotary_emb, seam)
         self.blocks = nn.ModuleList()
         for layer in network.model.layers:
             self.blocks.append(LeanBlock(layer))
@@ -157,20 +157,19 @@ class LeanNetwork(nn.Module):
         return SimpleNamespace(logits=self.head(normed)[None])
 
 
-class Angles(nn.Module):
-    """Cosines and sines for `rotate`. For spans, two table lookups replace ten small operations."""
+class AngleTable(nn.Module):
+    """Cosines and sines for `rotate`. Except on a device, two table lookups replace ten small operations."""
 
-    def __init__(self, rotary: Any, seam: Seam) -> None:
+    def __init__(self, rotary: Any, seam: Seam | None = None) -> None:
         super().__init__()
         self.rotary, self.seam = rotary, seam
         self.table: tuple[Tensor, ...] = ()
 
     def at(self, rows: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Return cosine and sine [N, 1, size] for positions [1, N], in the dtype of `rows`."""
-        assert self.seam.context is not None
-        if self.seam.context.rows is not None:
+        if self.seam is not None and self.seam.context is not None and self.seam.context.rows is not None:
             return make_angles(*(part[0, :, None] for part in self.rotary(rows, positions)))
-        needed = int(positions.max()) + 1
+        needed = int(positions.max()) + 1 if positions.numel() else 1
         if not self.table or len(self.table[0]) < needed:
             every = torch.arange(1 << (needed - 1).bit_length(), device=rows.device)[None]
             self.table = make_angles(*(part[0, :, None] for part in self.rotary(rows, every)))

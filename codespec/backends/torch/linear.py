@@ -1,7 +1,7 @@
 """Three replacements of linear layers: for torch on a CPU, for the native kernels, and for a GPU in exact mode.
 
 Kernels choose their tiles and summation order by the number of rows, so a row's bits may depend on how many rows are
-computed with it. In exact mode `TiledLinear` therefore calls them with a fixed number of rows, and `InvariantLinear`
+computed with it. In exact mode `TiledLinear` therefore calls kernels with a fixed number of rows, and `InvariantLinear`
 fixes the summation order (`ProductPlan`). The native kernels are exact as they are (native/README.md).
 """
 
@@ -152,8 +152,8 @@ class Kernels:
 class NativeLinear(nn.Module):
     """`nn.Linear` with 8-bit weights in blocks of 32, rounded at load; [*, in] -> [*, out].
 
-    It serves models whose whole step the native kernels can't compute: mixtures of experts, recurrent layers, other
-    norms and gates.
+    `NativeLinear` serves models whose whole step the native kernels can't compute: mixtures of experts, recurrent
+    layers, other norms and gates.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, kernels: Kernels) -> None:
@@ -234,7 +234,7 @@ def reference_product(rows: Tensor, weight: Tensor, bias: Tensor | None, plan: P
 
 
 def find_product_variance(device: torch.device, dtype: torch.dtype, columns: int = PROBE_COLUMNS) -> str:
-    """Test `multiply` on a device. Return "" if it is correct and batch-invariant, else the fault."""
+    """Test `multiply` on a device. Return "" if the product is correct and batch-invariant, else the fault."""
     generator = torch.Generator().manual_seed(0)
     weight, rows = (torch.randn(n, 1000, generator=generator).to(device, dtype) for n in (columns, max(PROBE_ROWS)))
     near = 1e-5 if dtype == torch.float32 else 1e-2
@@ -291,6 +291,6 @@ def weight_and_bias(layer: nn.Module) -> tuple[Tensor, Tensor | None]:
 
 
 def _is_transposed(layer: nn.Module) -> bool:
-    """Return whether a layer is GPT-2's Conv1D, which stores [in, out]. Compare names: its import takes seconds."""
-    kind = type(layer)
+    """Return whether a layer is GPT-2's Conv1D, which stores [in, out]."""
+    kind = type(layer)  # compared by name, because importing Conv1D takes seconds
     return kind.__name__ == "Conv1D" and kind.__module__ == "transformers.pytorch_utils"

@@ -43,7 +43,7 @@ NO_TRITON = "install Triton (pip install triton, it comes with torch's CUDA buil
 
 
 def load_torch_model(name: str, *, device: str = "cpu", dtype: str = "float32", exact: bool = True) -> TorchModel:
-    """Load a model as `codespec.backends.loader.load_model` does, to be computed by torch."""
+    """Load a model as `codespec.backends.loader.load_model` does, but always for torch."""
     return load_torch_files(resolve(name).open("float32"), device=device, dtype=dtype, exact=exact)
 
 
@@ -74,7 +74,7 @@ def load_torch_files(
 
 
 def find_device(device: str) -> torch.device:
-    """Return the device of that name; `auto` prefers CUDA. Raise ModelError if it is not available."""
+    """Return the named device; `auto` prefers CUDA. Raise ModelError if the device is not available."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device.startswith("cuda") and not torch.cuda.is_available():
@@ -161,7 +161,7 @@ def _describe(network: nn.Module, name: str, dtype: torch.dtype) -> ModelSpec:
 
 
 def _pack(network: nn.Module, device: torch.device, dtype: torch.dtype, exact: bool) -> tuple[bool, str]:
-    """Pack a CPU model's products, or fix the order of a GPU model's. Return whether they are packed, and a note."""
+    """Pack weights on a CPU, or fix the summation order on a GPU. Return whether weights are packed, and a note."""
     if device.type != "cpu":
         return False, _fix_order(network, device, dtype) if exact else ""
     problem = linear.can_pack(dtype)

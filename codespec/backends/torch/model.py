@@ -118,7 +118,7 @@ class TorchModel(LanguageModel):
         return logits.numpy()
 
     def set_exact(self, exact: bool) -> None:
-        """Compute products, and attention over spans, in calls of ROWS rows or, if not exact, of any number."""
+        """Compute products, and attention over spans, in calls of ROWS rows if `exact`, else of any number of rows."""
         self.exact = exact
         for layer in tiled_linears(self.network):
             layer.exact = exact
@@ -182,7 +182,7 @@ class TorchModel(LanguageModel):
         return self._runner.buckets.rows if self._runner is not None else ()
 
     def rotary_key(self, length: int) -> int:
-        """Return a key for the rotation of a sequence that may grow to `length`. Only equal keys can share a prefix."""
+        """Return a key for the rotation of a sequence that may grow to `length`; a shared prefix needs equal keys."""
         return 0 if self._rotary is None else self._rotary.key(length)
 
     def admit(self, slot: int, length: int, cached: int = 0) -> None:

@@ -97,7 +97,7 @@ def check_seam(model: TorchModel, reference: Tensor | None) -> None:
 
 
 def _ragged(model: TorchModel, texts: Sequence[Sequence[int]]) -> Tensor:
-    """Run all texts in one forward and their last three ids in another. Return logits [texts, vocabulary]."""
+    """Run all but the last three ids of each text in one forward, then those in another. Return the logits."""
     model.forward([Rows(slot, 0, ids[:-3]) for slot, ids in enumerate(texts)])
     return model.forward([Rows(slot, len(ids) - 3, ids[-3:]) for slot, ids in enumerate(texts)])
 

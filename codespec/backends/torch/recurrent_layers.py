@@ -9,7 +9,7 @@ S [key size, value size] decays, then the value stored for the key is replaced b
 S ← S + k ⊗ β·(v − kᵀS); the output is qᵀS. transformers computes prompts in chunks of 64 rows, and the rounding depends
 on where the chunks begin. Computing one row at a time costs about the same on a CPU (lab/LOG.md).
 
-Gated short convolutions, as in LFM2: out = C · conv(B · x). Their only state is the last few rows.
+Gated short convolutions, as in LFM2: out = C · conv(B · x). The only state of such a layer is the last few rows.
 """
 
 from __future__ import annotations

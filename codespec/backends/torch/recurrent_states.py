@@ -180,11 +180,11 @@ class States:
         self.places[target] = Place(base, length, length, blank=False, kept=kept)
 
     def plan(self, batch: Sequence[Rows]) -> list[Plan]:
-        """Plan a forward. Its slots count as empty until `finish`, so an interrupted forward leaves no wrong state."""
+        """Plan a forward. A slot counts as empty until `finish`, so an interrupted forward leaves no wrong state."""
         return [self._plan(rows.slot, rows.start, len(rows.ids)) for rows in batch]
 
     def finish(self, plans: Sequence[Plan]) -> None:
-        """Make the positions after these plans valid. Call `finish` after all layers have run."""
+        """Record the slots' new positions. Call `finish` after all layers have run."""
         for plan in plans:
             self.places[plan.slot] = plan.after
 

@@ -66,7 +66,7 @@ def make_angles(cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def rotate(heads: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Apply rotary position embedding (Su et al. 2021) to the halves of [N, heads, size], by `make_angles`."""
+    """Apply rotary position embedding (Su et al. 2021) to [N, heads, size] with the results of `make_angles`."""
     if heads.device.type == "cuda":
         from codespec.backends.torch.cuda import rowwise_kernels
 

@@ -27,7 +27,7 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """Loop parameters for a split. Only head size and dtype select them, so a model's summation order is fixed."""
+    """Loop parameters for a split. They depend only on head size and dtype, which fixes the summation order."""
 
     keys: int
     warps: int

@@ -182,7 +182,7 @@ class StepRunner:
             return self._compute(buffer.rows, buffer.kept[: max(1, kept)])[:kept].float()
 
     def _step(self, bucket: Bucket | None) -> BucketStep | None:
-        """Return the step of a bucket, or None on a GPU if it was not captured. On a CPU, create it on first use."""
+        """Return the step of a bucket, created on first use on a CPU, or None on a GPU if it was not captured."""
         if bucket is not None and bucket not in self._steps and self.device.type != "cuda":
             self._steps[bucket] = self._make(bucket)
         return self._steps.get(bucket) if bucket is not None else None
