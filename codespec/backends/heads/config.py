@@ -97,10 +97,8 @@ def _kind(values: Mapping[str, Any], folder: Path) -> Kind:
             return ARCHITECTURES[name]
         if name == "LlamaForCausalLM" and "draft_vocab_size" in values:  # the name in the first EAGLE-3 heads
             return "eagle3"
-    raise ModelError(
-        f"{folder} is not a head that codespec supports (architectures: {named})",
-        "give the folder of an EAGLE-3 or DFlash head",
-    )
+    what = f"{folder} is not a head that codespec supports (architectures: {named})"
+    raise ModelError(what, "give the folder of an EAGLE-3 or DFlash head")
 
 
 def _demand_known(values: Mapping[str, Any], folder: Path) -> None:

@@ -69,10 +69,8 @@ class KVCache:
             self.states = States(states, slots, dtype, device) if states else None
         except (RuntimeError, MemoryError, OSError, OverflowError) as error:
             size = cache_bytes(shapes, allocated, capacity, dtype, features, states) / 2**20
-            raise ModelError(
-                f"{size:.0f} MiB for {slots} cache slots of {capacity} tokens do not fit in memory",
-                "lower max_batch or context",
-            ) from error
+            what = f"{size:.0f} MiB for {slots} cache slots of {capacity} tokens do not fit in memory"
+            raise ModelError(what, "lower max_batch or context") from error
 
     def write(self, layer: int, slot: int, start: int, keys: Tensor, values: Tensor) -> None:
         """Write keys [kv_heads, T, key_size] and values at positions start…start+T-1."""

@@ -53,10 +53,8 @@ def attach_taps(network: Any, taps: Taps) -> None:
         what = f"A head can't read the layers of {type(network).__name__}"
         raise ModelError(what, "remove the setting `head`, or choose another target")
     if not 0 <= min(taps.layers) <= max(taps.layers) < len(layers):
-        raise ModelError(
-            f"The head reads layer {max(taps.layers)} and the target has {len(layers)} layers",
-            "give a head that was trained for this target",
-        )
+        what = f"The head reads layer {max(taps.layers)} and the target has {len(layers)} layers"
+        raise ModelError(what, "give a head that was trained for this target")
     if blocks is not None:
         network.taps = taps
         return

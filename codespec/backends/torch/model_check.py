@@ -40,16 +40,10 @@ TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.1, torch.float16: 0.05}
 ROUNDING = 1e-5  # of float32, relative to a row's largest logit; a layer that mixes sequences changes 0.001 or more
 SAMPLE = 24
 LENGTHS = (5, 12, 9)
-FAILURES = (  # errors of transformers if it can't build or run a model; ImportError for quantized models
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    ImportError,
-    LookupError,
-    OSError,
-    RuntimeError,
-    TypeError,
-    ValueError,
+# Errors of transformers if it can't build or run a model. ImportError occurs with quantized models.
+FAILURES = (
+    *(ArithmeticError, AssertionError, AttributeError, ImportError, LookupError),
+    *(OSError, RuntimeError, TypeError, ValueError),
 )
 
 _RECURRENT = re.compile(
@@ -62,10 +56,10 @@ def sample_ids(vocab_size: int) -> list[int]:
     return [(7 * i + 3) % max(8, min(vocab_size, 900)) for i in range(SAMPLE)]
 
 
-def check_seam(model: TorchModel, reference: Tensor | None) -> None:
-    """Raise ModelError unless the model computes the same logits with our attention, alone and in a batch.
+def check_seam(model: TorchModel, reference: Tensor) -> None:
+    """Raise ModelError unless the model, with our attention, computes `reference`, and the same logits in a batch.
 
-    The logits of the whole sample must match `reference`, if given. The model is left without slots.
+    The model is left without slots.
     """
     sample = sample_ids(model.spec.vocab_size)
     try:
@@ -79,20 +73,18 @@ def check_seam(model: TorchModel, reference: Tensor | None) -> None:
         leak = _leak(model, sample, ragged)
     except FAILURES as error:
         raise ModelError(refusal(model.spec.architecture, why_unfit(model.network) or one_line(error))) from error
-    compared = [("one sequence alone", ragged, alone)]
-    if reference is not None:
-        compared.insert(0, ("its own attention", whole, reference))
     # In exact mode `startup.batch_invariance` compares bits. This check detects wrong attention, in fast mode too.
     form = torch.bfloat16 if model.spec.dtype == "native" else model.dtype
-    for name, got, wanted in compared:
+    problems = []
+    for name, got, wanted in (("its own attention", whole, reference), ("one sequence alone", ragged, alone)):
         difference = gap(got, wanted.to(got.device), form)
         if not difference <= TOLERANCE[form]:
-            why = why_unfit(model.network) or f"it differs from {name} by {difference:.2g}"
-            raise ModelError(refusal(model.spec.architecture, why))
+            problems.append(f"it differs from {name} by {difference:.2g}")
     # Except in exact mode on a CPU, an expert may round differently when other rows choose it too.
     if not leak <= (TOLERANCE[form] if has_experts(model.network, stacked=model.exact) else ROUNDING):
-        why = why_unfit(model.network) or f"other sequences change its results by {leak:.2g}"
-        raise ModelError(refusal(model.spec.architecture, why))
+        problems.append(f"other sequences change its results by {leak:.2g}")
+    if problems:
+        raise ModelError(refusal(model.spec.architecture, why_unfit(model.network) or problems[0]))
     model.cache = None
 
 
@@ -165,9 +157,8 @@ def read_config(folder: Path) -> Any:
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except (*FAILURES, StrictDataclassError) as error:
-        raise ModelError(
-            f"The configuration of {folder} can't be read ({one_line(error)})", "check the folder or hub id"
-        ) from error
+        what = f"The configuration of {folder} can't be read ({one_line(error)})"
+        raise ModelError(what, "check the folder or hub id") from error
     reason = why_unsuitable(config.to_dict())
     if reason is not None:
         raise ModelError(reason.within(f"{folder} can't be used"))
@@ -204,18 +195,15 @@ def _demand_weights(folder: Path, config: Any, tensors: Sequence[StoredTensor]) 
         raise not_held(folder, f"{claimed / 1e9:.3g} billion numbers", f"{held / 1e9:.3g} billion")
 
 
-class WindowProbe:
-    """A mask and an attention function that compute nothing and record the windows that each layer uses."""
+def check_windows(network: Any, max_length: int) -> None:
+    """Raise ModelError if a layer's mask has a window below `max_length` that its attention does not receive."""
+    seen: list[tuple[int, int, int]] = []  # layer, window of its mask, window of its attention; 0: none
 
-    def __init__(self) -> None:
-        self.seen: list[tuple[int, int, int]] = []  # layer, window of its mask, window of its attention; 0: none
-
-    def mask(self, *, q_length: int, kv_length: int, local_size: int | None = None, **_: object) -> Tensor:
+    def mask(*, q_length: int, kv_length: int, local_size: int | None = None, **_: object) -> Tensor:
         """Return a mask filled with its window, which is still readable after a layer slices the mask."""
         return torch.full((1, 1, q_length, kv_length), float(local_size or 0))
 
     def attend(
-        self,
         module: nn.Module,
         query: Tensor,
         key: Tensor,
@@ -227,17 +215,13 @@ class WindowProbe:
         """Record the layer's windows; return zeros [1, N, heads, value_size]."""
         layer: int = module.layer_idx  # type: ignore[assignment]
         masked = 0 if attention_mask is None else int(attention_mask.max())
-        self.seen.append((layer, masked, sliding_window or 0))
+        seen.append((layer, masked, sliding_window or 0))
         return value.new_zeros(1, query.shape[2], query.shape[1], value.shape[3]), None
 
-
-def check_windows(network: Any, max_length: int) -> None:
-    """Raise ModelError if a layer's mask has a window below `max_length` that its attention does not receive."""
-    probe = WindowProbe()
-    AttentionInterface.register(PROBE, probe.attend)
-    AttentionMaskInterface.register(PROBE, probe.mask)
+    AttentionInterface.register(PROBE, attend)
+    AttentionMaskInterface.register(PROBE, mask)
     _run(network, PROBE, [0, 1])
-    for layer, masked, attended in probe.seen:
+    for layer, masked, attended in seen:
         if masked != attended and min(w for w in (masked, attended) if w) < max_length:
             why = f"layer {layer} has a window of {masked} in its mask and of {attended} in its attention"
             raise ModelError(refusal(type(network).__name__, why))

@@ -79,10 +79,8 @@ class RequestRotary(nn.Module):
             alike = isinstance(wanted, tuple) and wanted[0].shape[1:] == cosine.shape
             if alike and torch.allclose(wanted[0][0].cpu(), cosine, atol=0.05):
                 return name
-        raise ModelError(
-            f"{type(replaced).__name__} lays out its angles in an order that codespec does not know",
-            "choose a model with another rotary embedding",
-        )
+        what = f"{type(replaced).__name__} lays out its angles in an order that codespec does not know"
+        raise ModelError(what, "choose a model with another rotary embedding")
 
 
 def replace_rotary(model: nn.Module, seam: Seam) -> RequestRotary | None:
@@ -92,10 +90,8 @@ def replace_rotary(model: nn.Module, seam: Seam) -> RequestRotary | None:
     def make(layer: nn.Module) -> nn.Module | None:
         variant = getattr(layer, "rope_type", None)
         if isinstance(variant, dict) and any(v in VARIANTS for v in variant.values()):
-            raise ModelError(
-                "This model mixes length-dependent rotary variants by layer, which codespec does not support yet",
-                "choose a model with one rotary variant",
-            )
+            what = "This model mixes length-dependent rotary variants by layer, which codespec does not support yet"
+            raise ModelError(what, "choose a model with one rotary variant")
         if variant not in VARIANTS:
             return None
         if not made:
