@@ -24,20 +24,19 @@ UNKNOWN = -1
 
 
 class HeadCache:
-    """Keys and values of the head's layers in the target's slots. The target's cache cuts and copies them too.
+    """Keys and values of the head's layers in the target's slots, cut and copied together with the target's cache.
 
     The first `done[s]` positions of slot s are computed from the target's features at the same positions and, if
     `shifted`, from the token after each position. `following[s]` is the token after the last computed position.
     """
 
-    def __init__(
-        self, config: HeadConfig, slots: int, capacity: int, dtype: torch.dtype, device: torch.device, shifted: bool
-    ) -> None:
+    def __init__(self, config: HeadConfig, followed: KVCache, target: TorchModel) -> None:
         shapes = dict.fromkeys(range(config.draft_layers), (config.kv_heads, config.head_size, config.head_size))
-        self.kept = KVCache(shapes, slots, capacity, dtype, device)
-        self.shifted = shifted
-        self.done = [0] * slots
-        self.following = [UNKNOWN] * slots
+        self.kept = KVCache(shapes, followed.slots, followed.capacity, target.dtype, target.device)
+        self.shifted = config.kind == "eagle3"
+        self.done = [0] * followed.slots
+        self.following = [UNKNOWN] * followed.slots
+        followed.followers.append(self)
 
     def cut(self, slot: int, length: int) -> None:
         """Invalidate the positions that depend on the target's positions or tokens from `length` on."""
@@ -98,18 +97,14 @@ class HeadRunner:
 
     def __init__(self, head: LoadedHead, target: TorchModel) -> None:
         assert target.cache is not None and target.cache.features is not None, "tap the target, then allocate"
+        assert target.taps is not None
         self.config, self.ids, self._embed = head.config, head.ids, head.embed
         self.target = target
         self.device, self.dtype = target.device, target.dtype
-        assert target.taps is not None
         indices = [target.taps.layers.index(layer) for layer in head.config.layers]
         self._layers = None if indices == list(range(len(target.taps.layers))) else indices  # None: all tapped layers
         self._rotation = make_angle_table(head.config, target.device)
-        cache = target.cache
-        self.cache = HeadCache(
-            head.config, cache.slots, cache.capacity, target.dtype, target.device, isinstance(head.network, Eagle3)
-        )
-        cache.followers.append(self.cache)
+        self.cache = HeadCache(head.config, target.cache, target)
         if target.device.type == "cpu":
             tile_linears(head.network, exact=False, packed=not can_pack(target.dtype))
 
