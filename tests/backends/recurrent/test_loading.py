@@ -92,5 +92,5 @@ def test_a_layer_of_another_kind_is_refused(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize("architecture", ["granitemoehybrid", "mamba2", "bamba", "falcon_h1"])
 def test_mamba2_is_refused_with_what_to_choose(architecture: str, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"recurrent layers of a kind .*: choose a model of attention, gated delta"):
+    with pytest.raises(ModelError, match=r"recurrent layers of a kind .*: choose a model with attention, gated delta"):
         load_model(save(tmp_path, network(architecture)))
