@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from codespec_grammars import Cursor, read_surroundings
+from codespec_grammars import Context, Cursor, read_surroundings
 from codespec_lsp.daemon import Daemon, Daemons
 from codespec_lsp.session import Session
 from codespec_lsp.settings import EditorSettings
@@ -136,7 +136,8 @@ class ForcedClient(DaemonClient):
         self.requests.append(body)
         language = {id_: name for name, id_ in IDS.items()}.get(body["language"], body["language"])
         prefix, suffix = body["prefix"], body["suffix"]
-        place = read_surroundings(language, prefix.encode(), suffix.encode(), sent=Cursor.parse(body["cursor"]))
+        sent = {**body["cursor"], "context": Context(body["cursor"]["context"])}
+        place = read_surroundings(language, prefix.encode(), suffix.encode(), sent=Cursor(**sent))
         ending = Ending(body.get("shape", "auto"), place, prefix, suffix)
         data = self.text.encode()
         if not ending.idle:

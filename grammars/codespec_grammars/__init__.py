@@ -7,14 +7,13 @@ from codespec_grammars.ending import CodeEnd, Cut, Scope
 from codespec_grammars.grammar import Context
 from codespec_grammars.language import GrammarDataError, Place, find_language, find_place, language_names
 from codespec_grammars.surroundings import Surroundings, only_closer_missing, read_surroundings
-from codespec_grammars.tracker import ContextTracker, Cursor, CursorError
+from codespec_grammars.tracker import ContextTracker, Cursor
 
 __all__ = [
     "CodeEnd",
     "Context",
     "ContextTracker",
     "Cursor",
-    "CursorError",
     "Cut",
     "GrammarDataError",
     "Place",

@@ -223,7 +223,7 @@ class CodeEnd:
     def _is_part(self, first: bytes, word: str) -> bool:
         """Return whether a line with the indent of the statement's first line belongs to the statement.
 
-        A line does if it follows a decorator or comment, begins with a word such as `else`, or is the opening `{`.
+        The line belongs if it follows a decorator or comment, begins with a word such as `else`, or is the opening `{`.
         """
         data = self.around.data
         if self._introduces or dangles(bytes(self._text[: max(0, self._line - 1)])):

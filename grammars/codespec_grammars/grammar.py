@@ -65,7 +65,6 @@ class Context(StrEnum):
 TEXT_LIKE = frozenset({Context.COMMENT, Context.DOCSTRING, Context.STRING, Context.FREE_TEXT})
 # These contexts describe the last token; all others describe the construct around the cursor.
 OF_LAST_TOKEN = frozenset({Context.CLOSING, Context.BLOCK_START, Context.OPERATOR, Context.IDENTIFIER})
-NAMES = frozenset(context.value for context in Context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +108,7 @@ def compile_contexts(language: tree_sitter.Language, folder: Path) -> tree_sitte
     for path, source in sources:
         for token in _TOKEN.finditer(source):
             line = source.count("\n", 0, token.start()) + 1
-            if token[1] and token[1] not in NAMES:
+            if token[1] and token[1] not in set(Context):
                 raise GrammarDataError(path, line, f"@{token[1]} is not a context: use one of {', '.join(Context)}")
             if token[2] and not PREDICATES.fullmatch(token[2]):
                 what = f"#{token[2]} is not a predicate of tree-sitter: use one such as #eq? or #match?"

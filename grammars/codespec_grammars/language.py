@@ -6,7 +6,7 @@ a child without a field, `kind.0` the first of several named children and `kind.
 
 `injections.toml` lists hosts, the languages whose files contain regions of other languages, such as a script in HTML.
 Regions are found by their marks only, because a file in progress rarely parses. In a PHP file, the text outside the
-tags is HTML; its code counts as blank there.
+tags is HTML, in which PHP code counts as blank.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Language:
 
 @dataclass(frozen=True, slots=True)
 class NameFacts:
-    """How the names of one language are found: by node kinds, or by slots if a comment says so."""
+    """The node kinds by which the names of a language are found, or slots if a comment says so."""
 
     names: frozenset[str]  # leaves that are names
     member_names: frozenset[str] = frozenset()  # leaves that are members, unless a slot of `bindings` declares them

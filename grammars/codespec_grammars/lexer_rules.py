@@ -111,7 +111,7 @@ def compile_rules(data: Language) -> LexerRules:
 
 @lru_cache(maxsize=64)
 def heredoc_opener(word: bytes, rest: bytes) -> Opener:
-    """Return the opener of a heredoc whose last line is `word` and a match of `rest`."""
+    """Return the opener of a heredoc that ends at a line of `word` and a match of `rest`."""
     inside = re.compile(rb"(?P<close>^[ \t]*" + re.escape(word) + b"(?=" + rest + b"))", re.M)
     return Opener(HEREDOC, b"", b"\n" + word + b"\n", inside)
 

@@ -139,8 +139,8 @@ def _without_introduction(data: Language, text: bytes) -> bytes:
 def _find_closed(rules: LexerRules, before: bytes, stack: tuple[Entry, ...], suffix: bytes) -> tuple[Closed, ...]:
     """Return where the suffix closes each open entry.
 
-    A closer at the start of a line closes the entry that was opened on a line with the same indent. So if a closer is
-    missing, the first closer in the suffix still closes its own block.
+    A closer at the start of a line closes the entry that was opened on a line with the same indent, so that a missing
+    closer does not shift the others.
     """
     result = [Closed.NOWHERE] * len(stack)
     if not stack:
@@ -209,8 +209,8 @@ def only_closer_missing(around: Surroundings) -> bool:
 def find_item(around: Surroundings) -> bytes | None:
     """Return the part before the cursor of the item that the next comma ends, or None if more items may follow.
 
-    The next comma ends the item if a comma is already to the right of the cursor. It also does in parentheses if the
-    name of a parameter or argument is before the cursor. The part has no strings and brackets.
+    The next comma ends the item if a comma is already to the right of the cursor, or in parentheses if the name of a
+    parameter or argument is before the cursor. The returned part has no strings and brackets.
     """
     brackets = around.state.brackets
     if not brackets or around.in_text or around.state.stack[-1] != brackets[-1]:

@@ -8,14 +8,12 @@ after the cursor cannot mislead it. Indents are counted in characters: a tab cou
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import pairwise, takewhile
 from typing import NamedTuple
 
 from codespec_grammars import workers
 from codespec_grammars.grammar import (
-    NAMES,
     NOTHING,
     TEXT_LIKE,
     Captures,
@@ -42,10 +40,6 @@ LOOKED_AT = 1536  # bytes before the cursor from which the indent unit is inferr
 _INDENTED = re.compile(rb"^([ \t]+)[^\s]", re.M)
 
 
-class CursorError(ValueError):
-    """Raised for an invalid cursor in a request; the message names the field."""
-
-
 @dataclass(frozen=True, slots=True)
 class Cursor:
     """The syntactic context at a cursor.
@@ -58,26 +52,6 @@ class Cursor:
     open_brackets: str = ""
     indent: int = 0
     language: str = ""
-
-    @classmethod
-    def parse(cls, sent: Mapping[str, object]) -> Cursor:
-        """Check the JSON fields of a cursor. Raises CursorError if a field is unknown or invalid."""
-        unknown = sent.keys() - {field.name for field in fields(cls)}
-        if unknown:
-            raise CursorError(f"cursor has no field {min(unknown)!r}")
-        context, brackets = sent.get("context", "unknown"), sent.get("open_brackets", "")
-        indent, language = sent.get("indent", 0), sent.get("language", "")
-        if not isinstance(context, str) or context not in NAMES:
-            raise CursorError(f"cursor.context must be one of {', '.join(Context)}")
-        if isinstance(brackets, list | tuple) and all(isinstance(item, str) for item in brackets):
-            brackets = "".join(brackets)
-        if not isinstance(brackets, str):
-            raise CursorError("cursor.open_brackets must be a text such as '([' or a list of brackets")
-        if isinstance(indent, bool) or not isinstance(indent, int) or indent < 0:
-            raise CursorError("cursor.indent must be a whole number of characters, 0 or more")
-        if not isinstance(language, str):
-            raise CursorError("cursor.language must be a language's name")
-        return cls(Context(context), brackets, indent, language)
 
 
 class ContextTracker:
@@ -220,7 +194,7 @@ def decide(at: Tip, captures: Captures) -> Context:
 
 
 def _token(at: Tip, captures: Captures, stripped: bytes) -> Context | None:
-    """Return the context after the last token on the line, by the capture, or by the bytes if the tree has errors."""
+    """Return the context after the last token on the line, from its bytes if the tree has errors."""
     if word_before(at.text).decode("utf-8", "replace") in at.rules.data.block_openers:
         return Context.BLOCK_START
     if captures.token or not captures.errors:
@@ -238,7 +212,7 @@ def _token(at: Tip, captures: Captures, stripped: bytes) -> Context | None:
 
 
 def _text_by_lexer(at: Tip) -> Context | None:
-    """Return the context by the lexer if the cursor is in a comment, string or docstring, else None."""
+    """Return the context that the lexer shows in a comment, string or docstring, None elsewhere."""
     opener, start = in_text(at.state), at.state.comment
     if opener is not None and start < 0:
         start = at.state.stack[-1][1]

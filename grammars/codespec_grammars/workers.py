@@ -52,7 +52,7 @@ class Worker:
     """A process for one service and one language, which handles one request at a time."""
 
     def __init__(self, service: str, language: str) -> None:
-        """Order a process without waiting for its start. Raises WorkerDied if the fork server can't be reached."""
+        """Ask the fork server for a process. Raises WorkerDied if the fork server can't be reached."""
         try:
             self._socket, self._life = _fork_server.order(service, language)
         except OSError as error:
@@ -69,7 +69,7 @@ class Worker:
             raise WorkerDied from error
 
     async def ask_beside(self, request: Any, seconds: float) -> Any:
-        """Do as `ask` without blocking the event loop. Cancelling ends the process."""
+        """Do the same as `ask` without blocking the event loop. Cancellation ends the process."""
         loop, answered = asyncio.get_running_loop(), False
         try:
             self._socket.setblocking(False)
@@ -193,7 +193,7 @@ _reported: set[str] = set()
 
 
 def prepare(language: str) -> None:
-    """Start the process of a language that has a grammar, before the first lookup, which reports an error."""
+    """Start the process of a language before its first lookup, which reports an error if this fails."""
     with _lock, contextlib.suppress(WorkerDied):
         if language not in _workers:
             _workers[language] = Worker(LOOK_UP, language)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from codespec_grammars import Context, ContextTracker, Cursor, CursorError
+from codespec_grammars import Context, ContextTracker, Cursor
 
 PROSE = b"Some words of it, don't count them.\n" * 600
 
@@ -63,23 +63,3 @@ def test_without_a_grammar_the_sent_cursor_holds_until_something_is_written() ->
     assert tracker.context() == sent
     tracker.advance(b"x")
     assert tracker.context() == Cursor()
-
-
-def test_a_cursor_is_read_from_json() -> None:
-    sent = {"context": "block_start", "open_brackets": "([{", "indent": 8, "language": "go"}
-    assert Cursor.parse(sent) == Cursor(Context.BLOCK_START, "([{", 8, "go")
-    assert Cursor.parse({"open_brackets": ["(", "["]}) == Cursor(open_brackets="([")
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("context", "poem"), ("context", 3), ("open_brackets", 5), ("indent", -1), ("indent", True), ("language", None)],
-)
-def test_a_malformed_cursor_names_its_field(field: str, value: object) -> None:
-    with pytest.raises(CursorError, match=rf"cursor\.{field} must be"):
-        Cursor.parse({field: value})
-
-
-def test_an_unknown_field_is_refused() -> None:
-    with pytest.raises(CursorError, match="no field 'colour'"):
-        Cursor.parse({"colour": "red"})
