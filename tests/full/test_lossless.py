@@ -34,10 +34,8 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 
 def check_guards(stats: Stats) -> None:
     """Assert enough drafts, both accepted and rejected; otherwise the run would prove nothing."""
-    drafted = stats.rounds_full + stats.rounds_partial + stats.rounds_none
     assert stats.by_source["draft_model"].drafted >= 500
-    for kind in (stats.rounds_full, stats.rounds_partial, stats.rounds_none):
-        assert kind >= 0.05 * drafted
+    assert min(stats.rounds_full, stats.rounds_partial, stats.rounds_none) >= 50
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])

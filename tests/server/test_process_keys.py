@@ -31,7 +31,7 @@ def shared(models: Models, folder: Path, *words: str | Path) -> Iterator[Process
 
 def add(folder: Path, name: str, *words: str) -> str:
     done = run("keys", "add", name, "--keys", folder / "keys", *words)
-    assert done.returncode == 0 and "note the key now" in done.stderr, done.stderr
+    assert done.returncode == 0 and "save the key now" in done.stderr, done.stderr
     return done.stdout.strip()
 
 

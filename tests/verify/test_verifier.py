@@ -115,7 +115,7 @@ def test_choices_on_the_device_are_of_those_rows_that_are_not_judged_by_rejectio
     """The rows of a draft with probabilities are between the others' in the batch's logits."""
     parrot = Parrot(toy_tokenizer("bytes"), PREFIX + SPOKEN)
     verifier = Verifier(parrot)
-    parrot.steps = "device"
+    parrot.on_device = True
     verifier.device_sampler = DeviceSampler(parrot.token_bytes, parrot.device)
     turns = []
     for slot, count in enumerate((2, 3)):
