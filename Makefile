@@ -30,7 +30,7 @@ serve: $(LIGHT) ## the daemon in the foreground, on 127.0.0.1:8765
 
 # Two processes at a time take these parts, the longest first; `rest` has every folder that no other part names. Each
 # part is one process with its own caches, and its order stays.
-PARTS       = part-server part-rest part-lsp part-cli lint
+PARTS       = part-lsp part-rest part-server part-cli lint
 part_server = tests/server plugins/scale/tests plugins/upstream/tests
 part_lsp    = tests/lsp tests/client tests/grammars tests/backends tests/startup
 part_cli    = tests/cli tests/store
