@@ -230,8 +230,7 @@ class Sequence:
     def _track(self) -> ContextTracker:
         """Return a new tracker at the cursor, which is after the held bytes."""
         request, outlook = self.request, self.outlook
-        known = request.cursor.language if request.cursor is not None else ""
         text = self.context + self.held
-        place = find_place(request.language, request.path, text, request.suffix.encode(), known)
+        place = find_place(request.language, request.path, text, request.suffix.encode())
         outlook.language, outlook.read = place.language, len(self.held)
         return ContextTracker(place.language, place.prefix, place.suffix, sent=request.cursor)

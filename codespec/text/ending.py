@@ -194,8 +194,7 @@ def begin_endings(request: CompletionRequest) -> list[Ending | None]:
     """Return the ending of each choice of a request; None for raw requests and warm-ups, which have no shape."""
     if request.shape == "raw" or request.max_tokens == 0:
         return [None] * request.n
-    known = request.cursor.language if request.cursor is not None else ""
-    place = find_place(request.language, request.path, request.prefix.encode(), request.suffix.encode(), known)
+    place = find_place(request.language, request.path, request.prefix.encode(), request.suffix.encode())
     around = read_surroundings(place.language, place.prefix, place.suffix, sent=request.cursor)
     return [Ending(request.shape, around, request.prefix, request.suffix) for _ in range(request.n)]
 

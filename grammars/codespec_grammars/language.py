@@ -284,16 +284,10 @@ class Host:
     regions: tuple[Region, ...]
 
 
-def find_place(language_id: str, path: str, prefix: bytes, suffix: bytes, known: str = "") -> Place:
-    """Return the language at the cursor of a file, and the text around the cursor in that language.
-
-    `known` is the language that a language server found in the whole file; it is used if the text shows no region.
-    """
+def find_place(language_id: str, path: str, prefix: bytes, suffix: bytes) -> Place:
+    """Return the language at the cursor of a file, and the text around the cursor in that language."""
     name = find_language(language_id, path)
-    place = _inside(_host(language_id, path) or name, Place(name, prefix, suffix))
-    if not place.inside and known in languages() and known != name:
-        return Place(known, prefix, suffix, inside=True)
-    return place
+    return _inside(_host(language_id, path) or name, Place(name, prefix, suffix))
 
 
 def _inside(host: str, place: Place, depth: int = 0) -> Place:

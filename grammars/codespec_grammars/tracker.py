@@ -45,13 +45,12 @@ class Cursor:
     """The syntactic context at a cursor.
 
     `open_brackets` are the brackets open at the cursor, outermost first. `indent` is the expected indent of the next
-    statement, in characters. `language` is the language's name, "" if unknown.
+    statement, in characters.
     """
 
     context: Context = Context.UNKNOWN
     open_brackets: str = ""
     indent: int = 0
-    language: str = ""
 
 
 class ContextTracker:
@@ -106,7 +105,7 @@ class ContextTracker:
             context = sent if alike else context
         brackets = b"".join(opener.open[-1:] for opener, _ in at.state.brackets).decode("ascii", "replace")
         indent = expected_indent(at.rules, at.text, at.state, context is Context.BLOCK_START)
-        return Cursor(context, brackets, indent, at.rules.data.name)
+        return Cursor(context, brackets, indent)
 
     def _look_up(self, at: Tip, lexed: LexedWindow) -> Captures:
         stack = at.state.stack

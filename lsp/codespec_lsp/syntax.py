@@ -235,8 +235,8 @@ def find_cursor(
     window = bytes_before + kept_from(len(prefix)) + tracker.lexed.start
     outside = tree.outside(bytes_before + len(prefix), window)
     if outside.text is None or own.context in TEXT_LIKE:
-        return Cursor(own.context, outside.brackets + own.open_brackets, own.indent, own.language)
-    return Cursor(Context(outside.text), outside.brackets, own.indent, own.language)
+        return Cursor(own.context, outside.brackets + own.open_brackets, own.indent)
+    return Cursor(Context(outside.text), outside.brackets, own.indent)
 
 
 class Change(NamedTuple):

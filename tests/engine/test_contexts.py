@@ -11,9 +11,9 @@ from tests.toy_tokenizers import toy_tokenizer
 
 PREFIX, SPOKEN = "def area(width, height):\n    ", "return width * height\n\n\nx = 1\n"
 CURSORS = {
-    "as the lexer finds it": Cursor(Context.INDENT, "", 4, "python"),
-    "as only a tree finds it": Cursor(Context.ARGUMENTS, "(", 4, "python"),
-    "in a text from above": Cursor(Context.DOCSTRING, "", 4, "python"),
+    "as the lexer finds it": Cursor(Context.INDENT, "", 4),
+    "as only a tree finds it": Cursor(Context.ARGUMENTS, "(", 4),
+    "in a text from above": Cursor(Context.DOCSTRING, "", 4),
     "not sent": None,
 }
 

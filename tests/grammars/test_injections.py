@@ -113,8 +113,6 @@ def test_a_region_that_begins_above_the_text() -> None:
     place = find_place("html", "", b"let a = 1;\n", suffix)
     assert (place.language, place.suffix) == ("javascript", b"\n")
     assert not find_place("html", "", b"text\n", b"<script>\n</script>").inside
-    assert find_place("markdown", "", b"x = 1\n", b"\n", known="python").language == "python"
-    assert find_place("markdown", "", b"x = 1\n", b"\n", known="nothing").language == "markdown"
 
 
 def test_its_language_is_an_id_or_a_suffix() -> None:
