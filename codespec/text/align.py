@@ -1,11 +1,11 @@
-"""Carry text between vocabularies: retokenize drafts, update a drafter's tokens, heal the end of a prompt.
+"""Convert text between vocabularies: retokenize drafts, update a drafter's tokens, and apply token healing.
 
-Each model owns its tokens, and only bytes pass between models. Matching two vocabularies through their text is known
-as string-level exact match (SLEM, Timor et al. 2025).
+Models exchange text as bytes, because each model has its own token ids. Matching two vocabularies through their text is
+known as string-level exact match (SLEM, Timor et al. 2025).
 
-Token healing removes the last tokens of a prompt and makes the completion begin with their bytes. Without healing, a
-model that has learned "return" as one token would have to continue "retu", which is two tokens that it rarely saw in
-training (Lundberg 2023, guidance).
+Token healing removes the last tokens of a prompt and requires the completion to begin with the bytes of these tokens.
+Without healing, a model that has learned "return" as one token would have to continue the two tokens of "retu", which
+are a rare sequence in training data (Lundberg 2023, guidance).
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _CACHED = 256  # maximum number of cached results of `allowed_ids`
 
 
 def retokenize_batch(tokenizer: TextTokenizer, pairs: Sequence[tuple[bytes, bytes]]) -> list[list[int]]:
-    """Return the ids of each draft, for pairs of a window (the end of the text before, see `tail_window`) and a draft.
+    """Return the token ids of each draft; a pair is the end of the preceding text (see `tail_window`) and a draft.
 
-    The ids spell the draft without an incomplete last character. A draft is encoded together with its window, or alone
-    if a token would cross the boundary between them.
+    An incomplete last character of a draft is not encoded. A draft is encoded together with the preceding text, or
+    alone if a token would cross the boundary between the two.
     """
     ends = [complete_utf8_length(window[-3:] + draft) - len(window[-3:]) for window, draft in pairs]
     drafts = [draft[: max(0, end)] for (_, draft), end in zip(pairs, ends, strict=True)]
@@ -48,9 +48,9 @@ def retokenize_batch(tokenizer: TextTokenizer, pairs: Sequence[tuple[bytes, byte
 
 
 def tail_window(text: bytes | bytearray, size: int = _WINDOW) -> bytes:
-    """Return the last `size` bytes of a text, extended by up to `size` bytes to where a pre-tokenizer splits.
+    """Return the last `size` bytes of a text, extended by up to `size` bytes to where a pre-tokenizer splits text.
 
-    The result starts after a line break, else before a space, else at a character.
+    The result starts after a line break if possible, else before a space, else at a character boundary.
     """
     if len(text) <= size:
         return bytes(text)
@@ -68,9 +68,10 @@ def tail_window(text: bytes | bytearray, size: int = _WINDOW) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Resync:
-    """Update of a drafter's ids: keep the first `kept` ids, then append `new_ids`.
+    """An update of a drafter's token ids: keep the first `kept` ids, then append `new_ids`.
 
-    The updated ids spell the first `end` bytes of the text: all of it, unless the vocabulary lacks a byte.
+    The updated ids encode the first `end` bytes of the text, which is the whole text unless the vocabulary lacks a
+    byte.
     """
 
     kept: int
@@ -79,9 +80,9 @@ class Resync:
 
 
 def byte_ends(tokenizer: TextTokenizer, ids: Sequence[int], *, length: int | None = None) -> list[int]:
-    """Return the byte offset in the text at which each id ends; control tokens have no bytes.
+    """Return the byte offset at which each token ends in the text; control tokens have no bytes.
 
-    `length` is the size of the text in bytes; a dummy prefix in the ids, which is not part of the text, is subtracted.
+    `length` is the size of the text in bytes; if the ids include a dummy prefix, its bytes are not counted.
     """
     ends = list(accumulate(len(tokenizer.token_bytes[number]) for number in ids))
     surplus = ends[-1] - length if ends and length is not None else 0
@@ -89,11 +90,11 @@ def byte_ends(tokenizer: TextTokenizer, ids: Sequence[int], *, length: int | Non
 
 
 def resync(tokenizer: TextTokenizer, ids: Sequence[int], ends: Sequence[int], text: bytes, *, known: int = 0) -> Resync:
-    """Return the update that makes `ids`, which end at the byte offsets `ends`, spell `text`.
+    """Return the update after which `ids`, whose tokens end at the byte offsets `ends`, encode `text`.
 
-    Ids that end at or before byte `known` are not compared, so the cost depends on the change, not on the text. A
-    matching token at the end is replaced if the tokenizer would join it with new text. Bytes that are not UTF-8 and an
-    incomplete last character become byte tokens.
+    Tokens that end at or before byte `known` are not compared with the text, so the cost depends on the size of the
+    change, not of the text. The last matching tokens are replaced if the tokenizer would join them with new text.
+    Invalid UTF-8 and an incomplete last character are encoded as byte tokens.
     """
     agreeing = _count_agreeing(tokenizer, ids, ends, text, known)
     covered = ends[agreeing - 1] if agreeing else 0
@@ -112,7 +113,7 @@ def resync(tokenizer: TextTokenizer, ids: Sequence[int], ends: Sequence[int], te
 
 
 def complete_utf8_length(data: bytes) -> int:
-    """Return the number of bytes without an incomplete last character; invalid bytes count as characters."""
+    """Return the size of `data` in bytes without an incomplete last character; invalid bytes count as characters."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     decoder.decode(data[-3:])
     return len(data) - len(decoder.getstate()[0])
@@ -141,14 +142,14 @@ def _count_agreeing(tokenizer: TextTokenizer, ids: Sequence[int], ends: Sequence
 
 @dataclass(frozen=True, slots=True)
 class HeldBytes:
-    """The last `count` ids of a prompt, which healing removes, and the bytes that they spell."""
+    """The last `count` token ids of a prompt, which token healing removes, and the bytes of these tokens."""
 
     count: int = 0
     data: bytes = b""
 
 
 class HeldVocabulary:
-    """A vocabulary sorted by bytes, which finds ids by bisection."""
+    """A vocabulary sorted by the bytes of its tokens, so that tokens are found by bisection."""
 
     def __init__(self, tokenizer: TextTokenizer) -> None:
         table = tokenizer.token_bytes
@@ -158,12 +159,12 @@ class HeldVocabulary:
         self._allowed: OrderedDict[bytes, list[int]] = OrderedDict()
 
     def has_longer(self, start: bytes) -> bool:
-        """Return whether a token starts with `start` and is longer."""
+        """Return whether the vocabulary has a token that starts with `start` and is longer."""
         first, stop = self._range(start)
         return first < stop and len(self._bytes[stop - 1]) > len(start)
 
     def allowed_ids(self, held: bytes) -> list[int]:
-        """Return the ids, ascending, whose bytes start with `held` or are a prefix of `held`."""
+        """Return the ids, in ascending order, of tokens whose bytes start with `held` or are a prefix of `held`."""
         if held not in self._allowed:
             first, stop = self._range(held)
             allowed = set(self._ids[first:stop])
@@ -191,9 +192,9 @@ def held_vocabulary(tokenizer: TextTokenizer) -> HeldVocabulary:
 
 
 def stable_boundary(vocabulary: HeldVocabulary, ids: Sequence[int]) -> HeldBytes:
-    """Return the end of a prompt that healing removes: the most ids whose bytes a longer token starts with.
+    """Return the tokens that healing removes from the end of a prompt: as many as begin a longer token.
 
-    At most four ids are removed, and no control token.
+    At most four tokens are removed, and no control tokens.
     """
     held = HeldBytes()
     data = b""

@@ -1,12 +1,12 @@
-"""The prompt formats of next-edit models: read the formats, recognize clients' prompts, and read models' answers.
+"""The prompt formats of next-edit models: load the formats, recognize clients' prompts, and parse models' answers.
 
-edit_formats.toml describes each format: the lines of the window to rewrite, the parts of a prompt, and the texts that
-end an answer. `text.edit_prompt` builds prompts. If a client's prompt spells control tokens as text, only the tokens of
-its format become ids.
+The file edit_formats.toml defines each format: the lines of the window to rewrite, the parts of a prompt, and the texts
+that end an answer. The module `text.edit_prompt` builds prompts. If a client's prompt contains control tokens as text,
+only the control tokens of the prompt's format are converted to token ids.
 
-An answer is a new version of the window. `AnswerReader` compares whole lines and returns each hunk as soon as the
-answer matches the old lines again. A match is two equal lines with letters or three equal lines, because brackets and
-blank lines are equal everywhere.
+A model's answer is a new version of the lines in the window. `AnswerReader` compares whole lines and returns each hunk
+as soon as the answer matches the old lines again. A match requires two equal lines with letters or any three equal
+lines, because blank lines and lines of brackets occur everywhere.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ SURE_LINES, SURE_WITH_LETTERS = 3, 2  # equal lines that end a difference
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """How a client's prompt of a format is recognized: it begins with `begins` and ends with `ends`.
+    """The texts that identify a client's prompt of one format, which begins with `begins` and ends with `ends`.
 
-    The current text of the window is the last text between `opens` and `closes`. With `headed`, a path follows each of
-    these two markers on its line, and the text after the path of `closes` begins the answer. `answer` is the answer
-    that changes nothing. `stops` are the texts that end an answer; None means those of the format.
+    The current text of the window is the last text between `opens` and `closes`. If `headed` is true, a path follows
+    `opens` and `closes` on their lines, and the text after the line of `closes` is the beginning of the answer.
+    `answer` is a template of the answer that changes nothing. `stops` are the texts that end an answer; None means
+    `EditFormat.stops`.
     """
 
     opens: str
@@ -46,7 +47,10 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditFormat:
-    """A prompt format; edit_formats.toml describes the fields. Line counts exclude the row to edit."""
+    """A prompt format; edit_formats.toml describes the fields.
+
+    The numbers of lines `above` and `below` exclude the row to edit.
+    """
 
     name: str
     prompt: str
@@ -73,11 +77,11 @@ class EditFormat:
     reads: Reading | None = None
 
     def missing(self, vocabulary: Mapping[str, int]) -> tuple[str, ...]:
-        """Return the control tokens that the format needs and a vocabulary lacks."""
+        """Return the control tokens that the format requires but the vocabulary lacks."""
         return tuple(name for name in self.needs or self.markers if name not in vocabulary)
 
     def split_markers(self, text: str, vocabulary: Mapping[str, int]) -> list[Part]:
-        """Split a text at the format's control tokens, and replace these by their ids in the vocabulary."""
+        """Split a text at the format's control tokens, and replace each control token by its id in the vocabulary."""
         known = [re.escape(name) for name in self.markers if name in vocabulary]
         pieces = re.split(f"({'|'.join(known)})", text) if known else [text]
         return [vocabulary[piece] if number % 2 else piece for number, piece in enumerate(pieces)]
@@ -85,7 +89,7 @@ class EditFormat:
 
 @cache
 def edit_formats() -> Mapping[str, EditFormat]:
-    """Return all formats by name. A model has the first format that matches its name."""
+    """Return all prompt formats by name. A model uses the first format whose pattern matches the model's name."""
     return {
         name: EditFormat(name=name, **_fields(table))
         for name, table in tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8")).items()
@@ -98,9 +102,9 @@ def _fields(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def find_format(setting: str, model: str, tokenizer: TextTokenizer) -> EditFormat | str:
-    """Return the format that the setting `edit_format` chooses for a model, or the reason for none, as a clause.
+    """Return the format that the setting `edit_format` selects for a model, or a clause that says why there is none.
 
-    With "auto", the first format whose pattern `models` matches the model's hub id or file name is chosen.
+    With "auto", the first format whose pattern `models` matches the model's hub id or file name is selected.
     """
     assert setting in EDIT_FORMATS
     known = edit_formats()
@@ -117,7 +121,7 @@ def find_format(setting: str, model: str, tokenizer: TextTokenizer) -> EditForma
 
 
 def encode_parts(tokenizer: TextTokenizer, parts: Sequence[Part]) -> tuple[list[int], str]:
-    """Return the ids of a prompt, and its text without control tokens.
+    """Return the token ids of a prompt, and the prompt's text without control tokens.
 
     Adjacent texts are encoded together, because a token may cross the boundary between them.
     """
@@ -135,10 +139,10 @@ def encode_parts(tokenizer: TextTokenizer, parts: Sequence[Part]) -> tuple[list[
 
 @dataclass(frozen=True, slots=True)
 class ReadyMadeEdit:
-    """A client's prompt in a format.
+    """A client's prompt in one of the next-edit formats.
 
-    `prediction` is the answer that changes nothing, without the beginning that the prompt contains. The texts `stops`
-    and control tokens end an answer.
+    `prediction` is the answer that changes nothing, excluding the part that the prompt already contains. An answer ends
+    at a control token or at one of the texts `stops`.
     """
 
     form: EditFormat
@@ -154,7 +158,7 @@ class ReadyMadeEdit:
 
 
 def read_edit_prompt(prompt: str) -> ReadyMadeEdit | None:
-    """Recognize a client's next-edit prompt. Returns None for any other text."""
+    """Parse a client's next-edit prompt, or return None for any other text."""
     for form in edit_formats().values():
         reading = form.reads
         if reading is None or not (prompt.startswith(reading.begins) and prompt.rstrip().endswith(reading.ends)):
@@ -170,7 +174,7 @@ def read_edit_prompt(prompt: str) -> ReadyMadeEdit | None:
 
 
 def predict_region(message: str) -> str:
-    """Return the lines that a chat message marks as to be edited, which its answer is likely to repeat, or ""."""
+    """Return the lines that a chat message marks for editing, which the answer is likely to repeat, or "" if none."""
     form = edit_formats()["zeta-1"]
     assert form.reads is not None
     found = _find_current(form.reads, message)
@@ -178,7 +182,7 @@ def predict_region(message: str) -> str:
 
 
 def _find_current(reading: Reading, prompt: str) -> tuple[str, str] | None:
-    """Return the text between the markers of the current text, and the text after them; None without markers."""
+    """Return the text between the last two markers and the text after them, or None if a marker is missing."""
     end = prompt.rfind(reading.closes)
     start = prompt.rfind(reading.opens, 0, max(0, end))
     return (prompt[start + len(reading.opens) : end], prompt[end + len(reading.closes) :]) if start >= 0 else None
@@ -186,7 +190,7 @@ def _find_current(reading: Reading, prompt: str) -> tuple[str, str] | None:
 
 @dataclass(frozen=True, slots=True)
 class LineHunk:
-    """A hunk: `lines` replace the lines of the window from index `start` up to, not including, `end`."""
+    """A hunk, in which `lines` replace the lines of the window from index `start` up to but not including `end`."""
 
     start: int
     end: int
@@ -197,9 +201,9 @@ class LineHunk:
 class Window:
     """The old lines that an answer rewrites; the prompt contains the first `given` lines of the answer.
 
-    `marks` are texts that mark the cursor, which are removed from an answer. `after` are the lines after the window,
-    which an answer may repeat at its end. With `keeps_end`, old lines that the answer does not reach stay, and lines
-    are added at the end of the window only if the document ends there.
+    `marks` are the cursor markers to remove from an answer. `after` contains the lines after the window, which may be
+    repeated at the end of an answer. If `keeps_end` is true, old lines that the answer does not reach are left
+    unchanged, and lines are added at the end of the window only if the document ends there.
     """
 
     lines: tuple[str, ...] = ()
@@ -210,7 +214,7 @@ class Window:
 
     @property
     def ends(self) -> bool:
-        """Whether the document ends with the window, except for blank lines."""
+        """Whether only blank lines follow the window in the document."""
         return not any(map(str.strip, self.after))
 
 
@@ -227,20 +231,20 @@ class AnswerReader:
             self._add(line)
 
     def feed(self, text: str) -> list[LineHunk]:
-        """Read a piece of the answer and return the hunks that it completes."""
+        """Read the next part of the answer and return the hunks that are now complete."""
         *whole, self._rest = (self._rest + text).split("\n")
         return [hunk for line in whole if not self.is_over and (hunk := self._add(line)) is not None]
 
     @property
     def is_over(self) -> bool:
-        """Whether the rest of the answer cannot change the hunks."""
+        """Whether the hunks are final, whatever the rest of the answer contains."""
         return self._at_old == len(self.old) and self.window.keeps_end and not self.window.ends
 
     def finish(self) -> list[LineHunk]:
-        """Read the end of the answer and return the last hunks; a blank answer has none.
+        """Process the end of the answer and return the remaining hunks; a blank answer has no hunks.
 
-        Blank lines at the end of the window stay, because models add and drop blank lines at random. Lines at the end
-        of the answer that repeat those after the window are ignored.
+        Blank lines at the end of the window are left unchanged, because models add and drop blank lines at random.
+        Lines at the end of the answer that repeat the lines after the window are ignored.
         """
         found = self.feed("\n") if self._rest else []
         if not any(map(str.strip, self._new)):
@@ -268,7 +272,7 @@ class AnswerReader:
         return self._agree_again()
 
     def _agree_again(self) -> LineHunk | None:
-        """Return the hunk before the last lines of the answer if enough of these match old lines."""
+        """Return the hunk that is complete because the last lines of the answer match old lines, or None."""
         for size in (SURE_WITH_LETTERS, SURE_LINES):
             tail = self._new[max(self._at_new, len(self._new) - size) :]
             if len(tail) < size or (size < SURE_LINES and not all(map(has_letters, tail))):
@@ -300,7 +304,8 @@ def _without_blank_end(lines: list[str]) -> list[str]:
 def _beyond(new: Sequence[str], after: Sequence[str]) -> int:
     """Return the number of lines at the end of an answer that repeat the first lines after the window.
 
-    Lines without letters only count if the answer has no other lines, because new code may need its own brackets.
+    Repeated lines without letters count only if the answer has no other lines, because new code may need its own
+    brackets.
     """
     for count in range(min(len(new), len(after)), 0, -1):
         tail = list(new[-count:])
@@ -310,7 +315,11 @@ def _beyond(new: Sequence[str], after: Sequence[str]) -> int:
 
 
 def _replaced(old: Sequence[str], new: Sequence[str]) -> int:
-    """Return how many old lines the new lines replace: code replaces code, a bracket a line that contains it."""
+    """Return how many old lines the new lines replace.
+
+    A new line replaces an old line if both or neither contain letters, or if the new line contains the text of the old
+    line.
+    """
     count = 0
     for line in new:
         bracket = old[count].strip() if count < len(old) else ""

@@ -1,7 +1,7 @@
-"""Build the prompt of a next edit in a model's format, as ids.
+"""Build the token ids of a next-edit prompt in a model's format.
 
-Control tokens come from the format only: source text, paths and messages are encoded as text. Parts that do not fit
-are left out.
+Only the format contributes control tokens; source text, paths and messages are encoded as plain text. Optional parts
+that exceed the token budget are left out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Values = Mapping[str, str | list[Part]]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A past change: at `row` of the file, the lines `new` replaced the lines `old`.
+    """A past change of a file, in which the lines `new` replaced the lines `old` at `row`.
 
     `predicted` is true if the change was an accepted suggestion.
     """
@@ -41,8 +41,8 @@ class EditContext:
     """A document and its recent changes, from which a prompt is built.
 
     `lines` are the rows of the document from `first_row` on, without line breaks. `cursor` is a row of the document and
-    a character of that row. `changes` are sorted, oldest first. `snippets` are pairs of a path and a text, `problems`
-    pairs of a row and a message.
+    a character offset in that row. `changes` are sorted from oldest to newest. `snippets` are pairs of a path and a
+    text, and `problems` are pairs of a row and a message.
     """
 
     path: str
@@ -57,10 +57,10 @@ class EditContext:
 
 @dataclass(frozen=True, slots=True)
 class EditPrompt:
-    """A prompt, and the window that its answer rewrites.
+    """A prompt, and the window of lines that the model's answer rewrites.
 
-    The window begins at `start_row` of the document. `prediction` is the answer that changes nothing. The texts `stops`
-    end an answer, and an answer has at most `max_tokens` tokens.
+    The window begins at row `start_row` of the document. `prediction` is the answer that changes nothing. An answer
+    ends at one of the texts `stops` and has at most `max_tokens` tokens.
     """
 
     ids: list[int]
@@ -82,16 +82,16 @@ def build_edit_prompt(
     budget: int,
     max_tokens: int | None = None,
 ) -> EditPrompt | str:
-    """Return the prompt for an edit around row `place` of the document, or a sentence why there is none.
+    """Return the prompt for an edit around row `place` of the document, or a sentence that says why there is none.
 
-    Prompt and answer have at most `most` tokens, the answer at most `max_tokens`. The prompt contains the whole window
-    and, if it fits, the latest change. Lines around the window, problems, older changes and other files are added while
-    the prompt has at most `budget` tokens.
+    The prompt and the answer together have at most `most` tokens, of which the answer has at most `max_tokens`. The
+    prompt contains the whole window and, if there is room, the latest change. Lines around the window, problems, older
+    changes and other files are added while the prompt has at most `budget` tokens.
     """
     assembly = _Assembly(tokenizer, form, context, place - context.first_row)
     mark = next((mark for mark in _written_marks(form, tokenizer) if any(mark in line for line in assembly.window)), "")
     if mark:
-        return f"The lines hold {mark}, which has a meaning in the model's answer."
+        return f"The lines contain {mark}, which has a meaning in the model's answer."
     prediction = _joined(assembly.window[assembly.given :])
     if max_tokens is None:
         max_tokens = 2 * len(tokenizer.encode_inside(prediction)) + SPARE
@@ -119,14 +119,14 @@ def build_edit_prompt(
 
 
 def _written_marks(form: EditFormat, tokenizer: TextTokenizer) -> Iterator[str]:
-    """Yield the marks that an answer spells as text; a window that contains one would be misread."""
+    """Yield the markers that answers contain as plain text and that the window must therefore not contain."""
     yield from (name for name in form.markers if name not in tokenizer.vocab)
     yield from (mark for mark in (form.mark, form.nothing) if mark)
     yield from (stop.strip() for stop in form.stops if "{" not in stop)
 
 
 class _Assembly:
-    """The parts of one prompt; `counts` has the size of each optional part."""
+    """The parts of one prompt; `counts` contains the size of each optional part."""
 
     def __init__(self, tokenizer: TextTokenizer, form: EditFormat, context: EditContext, focus: int) -> None:
         lines = context.lines
@@ -142,9 +142,10 @@ class _Assembly:
         self.counts = dict.fromkeys(("changes", "around", "problems", "file", "snippets"), 0)
 
     def _undo_last_change(self) -> None:
-        """Set the text before the last change, if the change is still in the document.
+        """Reconstruct the text before the last change, if the change is still in the document.
 
-        A format with `last_apart` shows this change by both versions of the window, not in the history.
+        If `last_apart` is true, the prompt shows the last change as the old and new versions of the window instead of
+        listing it in the history.
         """
         lines, last = self.context.lines, self.past[-1] if self.past else None
         if last is None or last.path != self.context.path:
@@ -161,7 +162,7 @@ class _Assembly:
         self.past = self.past[:-1] if self.form.last_apart else self.past
 
     def fill(self, room: int, budget: int) -> None:
-        """Add the optional parts that fit, most useful first."""
+        """Add optional parts to the prompt, most useful first, as long as they fit."""
         changes = min(self.form.changes, len(self.past))
         self._grow("changes", min(1, changes), room)
         self._grow("around", self.form.around, budget)
@@ -171,7 +172,7 @@ class _Assembly:
         self._grow("snippets", len(self.context.snippets), budget)
 
     def _grow(self, name: str, most: int, room: int) -> None:
-        """Raise a count, at most to `most`, while the prompt has at most `room` tokens."""
+        """Set a count to the largest number up to `most` for which the prompt has at most `room` tokens."""
         least = self.counts[name]
         while least < most:
             self.counts[name] = middle = (least + most + 1) // 2
@@ -182,7 +183,7 @@ class _Assembly:
         self.counts[name] = least
 
     def encoded(self) -> tuple[list[int], str]:
-        """Return the ids of the prompt, and its text without control tokens."""
+        """Return the token ids of the prompt, and the prompt's text without control tokens."""
         form, context, counts = self.form, self.context, self.counts
         lines, around, first = context.lines, counts["around"], max(0, self.start - counts["file"] // 2)
         changes = self.past[len(self.past) - counts["changes"] :]
@@ -229,12 +230,12 @@ class _Assembly:
         }
 
     def _list(self, frame: str, inner: str, item: str, values: Sequence[Values]) -> list[Part]:
-        """Fill in the template `item` for each value, and put the results into the template `frame`."""
+        """Fill in the template `item` for each of the values, and insert the results into the template `frame`."""
         items = [part for each in values for part in self._fill_in(item, each)]
         return self._fill_in(frame, {inner: items}) if values else []
 
     def _fill_in(self, template: str, values: Values) -> list[Part]:
-        """Return a template with its placeholders replaced and its control tokens as ids; values stay text."""
+        """Return a template with placeholders replaced and control tokens converted to ids, but not those in values."""
         parts: list[Part] = []
         for number, piece in enumerate(_PLACEHOLDER.split(template)):
             if number % 2:
@@ -254,7 +255,7 @@ def _rows(text: str) -> list[str]:
 
 
 def _diff(change: Change) -> str:
-    """Return a change as a hunk of a unified diff, without the two lines of file names."""
+    """Return a change as a hunk of a unified diff, without the two header lines with file names."""
     old, new = _rows(change.old), _rows(change.new)
     head = f"@@ -{change.row + 1},{len(old)} +{change.row + 1},{len(new)} @@\n"
     body = (line for line in difflib.ndiff(old, new) if not line.startswith("?"))

@@ -1,8 +1,8 @@
-"""Decide whether an editor completion begins at a cursor, its shape (line, statement or block), and where it ends.
+"""Decide whether to start a completion at a cursor, its shape (line, statement or block), and where to end it.
 
 The end depends on syntax if the language has a grammar, otherwise on indentation. The shape and each filter may propose
-an end; the one proposed at the earliest byte wins, so the size of a draft or token cannot move the end. A byte counts
-as certain once no later byte can remove it.
+an end; the end detected at the earliest byte is used, so the result does not depend on the sizes of drafts and tokens.
+A byte of a completion is certain once no later byte can cause its removal.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ _CALLED = re.compile(r"!?\(|\[")  # after a name: the name is complete and is ca
 
 
 def resolve_scope(shape: Shape, place: Surroundings | None, before: bytes, right: bytes) -> Scope:
-    """Return how much to complete.
+    """Return the scope of the completion at a cursor.
 
-    `before` ends with the cursor's line up to the cursor; `right` is the rest of that line. The shape "auto" means the
-    line if there is text to the right or the cursor is in a string or comment. If only closing brackets are to the
-    right, the brackets that the line opens are completed too. Otherwise "auto" means the block if one was just opened,
-    else the statement; without a grammar, the block after an opener or on an empty line, else the line.
+    `before` is the text before the cursor, and `right` is the rest of the cursor's line. The shape "auto" means the
+    line if there is text to the right of the cursor or the cursor is in a string or comment. If only closing brackets
+    are to the right of the cursor, the completion includes the lines inside the brackets that the line opens. In all
+    other cases, "auto" means the block if a block was just opened, else the statement; without a grammar, it means the
+    block after an opener or on an empty line, else the line.
     """
     if shape == "line":
         return Scope.LINE
@@ -62,7 +63,7 @@ def resolve_scope(shape: Shape, place: Surroundings | None, before: bytes, right
 
 
 def why_not(place: Surroundings | None, before: bytes, right: bytes) -> str:
-    """Return the reason not to start a completion at the cursor, as a clause, or "" if there is none."""
+    """Return a clause that says why no completion starts at the cursor, or "" if one may start."""
     left, after = before.decode("utf-8", "ignore")[-1:], right.decode("utf-8", "ignore")
     in_text = place is not None and place.in_text
     if _is_word(after[:1]):
@@ -115,8 +116,8 @@ LOOKED_BELOW = 8192  # bytes after the cursor to compare, more than a model read
 class Ending:
     """Detector of the end of one completion.
 
-    `cut` is the length of the completion in bytes, or None until the end is found; `reason` explains the end. `idle`
-    is the reason not to start a completion, or "" if there is none.
+    `cut` is the length of the completion in bytes, or None until the end is found; `reason` explains the end. `idle` is
+    the reason not to start a completion, or "" if one may start.
     """
 
     def __init__(self, shape: Shape, place: Surroundings | None, prefix: str, suffix: str) -> None:
@@ -142,7 +143,7 @@ class Ending:
         self.reason = ""
 
     def advance(self, data: bytes) -> None:
-        """Append bytes, which may end inside a character."""
+        """Append bytes, which may end in the middle of a UTF-8 character."""
         self._text += data
         self._finder.advance(data)
         self._rest.advance(data)
@@ -151,7 +152,7 @@ class Ending:
         self._decide()
 
     def finish(self) -> None:
-        """Mark the text as complete and make the pending decisions."""
+        """Mark the completion as finished and resolve pending decisions."""
         self._finder.finish()
         for filter_ in self._filters:
             filter_.finish(self._text)
@@ -161,7 +162,7 @@ class Ending:
 
     @property
     def certain(self) -> int:
-        """Number of leading bytes that no later byte can remove."""
+        """The number of leading bytes of the completion that no later byte can remove."""
         if self.cut is not None:
             return self.cut
         text = bytes(self._text)
@@ -176,9 +177,10 @@ class Ending:
             self.cut = self._finished(bytes(self._text[: first.keep]))
 
     def _finished(self, text: bytes) -> int:
-        """Return how many bytes of the complete text to keep, 0 if they contain no word.
+        """Return how many bytes of the finished text to keep, or 0 if the kept bytes would contain no word.
 
-        Text that is already to the right of the cursor is dropped; without such text, trailing white space is.
+        A copy of the text to the right of the cursor is removed, or trailing white space if the rest of the line is
+        blank.
         """
         keep = self._shown(text, self._rest.left.__getitem__)
         self.reason = self.reason if keep else "nothing worth showing is left"
@@ -191,7 +193,7 @@ class Ending:
 
 
 def begin_endings(request: CompletionRequest) -> list[Ending | None]:
-    """Return the ending of each choice of a request; None for raw requests and warm-ups, which have no shape."""
+    """Return an end detector for each choice of a request, or None for each choice of a raw request or a warm-up."""
     if request.shape == "raw" or request.max_tokens == 0:
         return [None] * request.n
     place = find_place(request.language, request.path, request.prefix.encode(), request.suffix.encode())
@@ -200,7 +202,7 @@ def begin_endings(request: CompletionRequest) -> list[Ending | None]:
 
 
 def markers_beside(prefix: str, suffix: str) -> tuple[bytes, ...]:
-    """Return the markers that end a completion: those that neither prefix nor suffix contains."""
+    """Return the control tokens that end a completion: all that occur in neither the prefix nor the suffix."""
     known = {*_TAGS.findall(prefix), *_TAGS.findall(suffix)}
     return tuple(
         mark.encode()
@@ -210,7 +212,7 @@ def markers_beside(prefix: str, suffix: str) -> tuple[bytes, ...]:
 
 
 class IndentEnd:
-    """End by indentation alone, for languages without a grammar."""
+    """Detector of the end of a completion by indentation alone, for languages without a grammar."""
 
     def __init__(self, scope: Scope, before: bytes, right: bytes) -> None:
         line = before.rpartition(b"\n")[2]
@@ -226,7 +228,7 @@ class IndentEnd:
         self.cut: Cut | None = None
 
     def advance(self, data: bytes) -> None:
-        """Append bytes, which may end inside a character."""
+        """Append bytes, which may end in the middle of a UTF-8 character."""
         for byte in data:
             if self.cut is not None:
                 return
@@ -234,11 +236,11 @@ class IndentEnd:
             self._look(byte)
 
     def finish(self) -> None:
-        """Do nothing, because no decision is pending."""
+        """Do nothing, because this detector never has pending decisions."""
 
     @property
     def certain(self) -> int:
-        """Number of leading bytes that no later byte can remove."""
+        """The number of leading bytes of the completion that no later byte can remove."""
         return self.cut.keep if self.cut else self._shown
 
     def _look(self, byte: int) -> None:
@@ -259,14 +261,15 @@ class IndentEnd:
             self._shown = len(self._text)
 
     def _is_shallow(self, byte: int) -> bool:
-        """Return whether the current line, which starts with `byte`, is indented too little for the block.
+        """Return whether the current line, which starts with `byte`, is indented too little to belong to the block.
 
-        After an opener, the block must be indented more than the cursor's line, except for its closing bracket.
+        After a block opener, the lines of the block must be indented more than the cursor's line, except for the
+        closing bracket.
         """
         return self._width < self._indent or (self._deeper and self._width == self._indent and byte not in b")]}")
 
     def _count(self, byte: int) -> None:
-        """Cut before a closing bracket that is unmatched in the text and already to the right of the cursor."""
+        """End the completion before an unmatched closing bracket that is already to the right of the cursor."""
         if not self._closer or byte not in b"()[]{}":
             return
         self._depth += 1 if byte in b"([{" else -1
@@ -279,9 +282,9 @@ class IndentEnd:
 class RestOfLine:
     """Matcher of a completion against `right`, the rest of the cursor's line, which must not be inserted twice.
 
-    `left` has the number of bytes to keep for each length of the completion, if it ends there: without the rest of the
-    line, or a beginning of it, and without trailing spaces if the rest starts with one. Each byte is read once (Knuth,
-    Morris and Pratt 1977).
+    `left[n]` is the number of bytes to keep of a completion that ends after n bytes: without a copy of the rest of the
+    line or of its beginning, and without trailing spaces if the rest of the line starts with a space. The algorithm of
+    Knuth, Morris and Pratt (1977) reads each byte once.
     """
 
     def __init__(self, right: bytes) -> None:
@@ -292,7 +295,7 @@ class RestOfLine:
         self.left = [0]
 
     def advance(self, data: bytes) -> None:
-        """Append bytes, which may end inside a character."""
+        """Append bytes, which may end in the middle of a UTF-8 character."""
         self._text += data
         for stem in self._stems:
             stem.advance(data)
@@ -303,15 +306,15 @@ class RestOfLine:
             self.left.append(self.left[self._shown[end - size]] if size else self._shown[end])
 
     def least(self, end: int) -> int:
-        """Return a lower bound of `left` for a completion that begins with the first `end` bytes."""
+        """Return the least number of bytes to keep of any completion that begins with the first `end` bytes."""
         begun = (end - size for stem in self._stems for size in stem.begun(end))
         return min([self.left[end], *(self.left[self._shown[start]] for start in begun)])
 
 
 class _Stem:
-    """The rest of a line, with or without its closing brackets.
+    """Matcher of a growing text against the rest of a line, with or without closing brackets.
 
-    A border is a prefix of the stem with which the text ends.
+    A border is a prefix of `stem` that is also a suffix of the text.
     """
 
     def __init__(self, stem: bytes) -> None:
@@ -328,7 +331,7 @@ class _Stem:
         self._longest = [0]  # the longest border, by the length of the text
 
     def advance(self, data: bytes) -> None:
-        """Append bytes, which may end inside a character."""
+        """Append bytes, which may end in the middle of a UTF-8 character."""
         for byte in data:
             self._longest.append(self._grown(self._longest[-1], byte))
 
@@ -339,7 +342,7 @@ class _Stem:
         return size if fits else self._whole[size]
 
     def begun(self, end: int) -> list[int]:
-        """Return the sizes of the borders of the first `end` bytes that later bytes may extend, and 0."""
+        """Return 0 and the sizes of the borders of the first `end` bytes that later bytes may extend."""
         sizes, size = [0], self._longest[end]
         while size:
             sizes.append(size)
@@ -352,7 +355,7 @@ class _Stem:
         return border + (self.stem[border] == byte)
 
     def _may_end(self, size: int) -> bool:
-        """Return whether a border ends at a word boundary and contains more than closing signs."""
+        """Return whether a border ends at a word boundary and has more than closing brackets, quotes and spaces."""
         if size == len(self.stem):
             return True
         split = size and has_word(self.stem[size - 1 : size]) and has_word(self.stem[size : size + 1])
@@ -363,7 +366,7 @@ class _Stem:
 
 
 def _stems(right: bytes) -> list[bytes]:
-    """Return the rest of a line whole and without its closing brackets; nothing if it has only these."""
+    """Return the rest of a line with and without its closing brackets; no text if there are only closing brackets."""
     whole = right.strip()
     stem = whole.rstrip(_CLOSERS + b" \t")
     if stem:

@@ -1,7 +1,7 @@
 """Cut a completion at stop strings, control tokens, repetitions and likely mistakes.
 
-Each filter follows a growing text and reads each byte once. Later bytes never move a cut. No filter changes a byte of
-the text before the cut. The mistakes are a second docstring and an assignment in a condition.
+Each filter follows a growing text and reads each byte once. Bytes appended after a cut never move the cut. Filters do
+not change the text before the cut. The likely mistakes are a second docstring and an assignment in a condition.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _HEAD = re.compile(rb"\b(?:if|elif|elsif|elseif|while|assert)\b")
 
 
 class StopFinder:
-    """Finder of stop strings in a growing text; the size of the chunks does not change the result."""
+    """Finder of stop strings in a growing text; the result does not depend on the sizes of the appended chunks."""
 
     def __init__(self, stops: tuple[bytes, ...] = ()) -> None:
         self.stops = stops
@@ -39,7 +39,8 @@ class StopFinder:
     def find(self, text: bytes | bytearray, start: int = 0) -> int | None:
         """Return the offset at which to cut the text, or None if no stop string ends at or after `start`.
 
-        The stop string that ends first wins, and of several that end there the longest.
+        If several stop strings match, the one that ends first is used, and of those that end at the same byte the
+        longest.
         """
         matches: list[tuple[int, int]] = []
         for stop in self.stops:
@@ -63,8 +64,8 @@ class StopFinder:
 class Filter:
     """A filter of one text.
 
-    `cut` is the end of the text, None until it is found. `certain` is the number of bytes that no later byte can
-    remove, and `read` the number of bytes already processed.
+    `cut` describes where to cut the text, or is None until a cut is found. `certain` is the number of bytes that no
+    later byte can remove, and `read` the number of bytes already processed.
     """
 
     def __init__(self) -> None:
@@ -89,7 +90,7 @@ class Filter:
 
 
 class Markers(Filter):
-    """Cut before a control token that the model spelled out as text."""
+    """Cut the text before a control token that the model wrote as text."""
 
     def __init__(self, markers: tuple[bytes, ...]) -> None:
         super().__init__()
@@ -105,7 +106,7 @@ class Markers(Filter):
 
 
 class Lines(Filter):
-    """A filter that decides line by line; `line` is the text before the cursor on its line."""
+    """A filter that decides line by line; `line` is the text before the cursor on the cursor's line."""
 
     def __init__(self, line: bytes = b"") -> None:
         super().__init__()
@@ -127,19 +128,19 @@ class Lines(Filter):
         raise NotImplementedError
 
     def _sure(self, text: bytearray, unfinished: bytes) -> int:
-        """Return the number of certain bytes of a text whose last line is `unfinished`."""
+        """Return how many leading bytes of the text no later byte can remove; `unfinished` is the last line."""
         return len(text.rstrip())
 
 
 class RepeatedLine(Lines):
-    """Cut above a line that equals one of the lines `below` the cursor."""
+    """Cut the text above a line that equals one of the lines `below`, which follow the cursor."""
 
     def __init__(self, line: bytes, below: Sequence[bytes]) -> None:
         super().__init__(line)
         self._below = frozenset(below)
 
     def finish(self, text: bytearray) -> None:
-        """Check the last line, which is complete now."""
+        """Check the last line, which is complete because the text has ended."""
         if self.cut is None and self._last(text, len(text)).rstrip() in self._below:
             self._found(text, len(text))
 
@@ -159,8 +160,9 @@ class RepeatedLine(Lines):
 def lines_below(after: bytes) -> list[bytes]:
     """Return the lines below the cursor that a completion may not repeat; `after` is the text after the cursor.
 
-    These lines are the next non-blank line, and among the next MAX_BELOW lines each statement of at least MIN_WORDS
-    words in the cursor's block or in an outer one. Ordinary code repeats shorter statements, comments and decorators.
+    The result contains the next non-blank line, and those statements of at least MIN_WORDS words among the next
+    MAX_BELOW lines that are in the cursor's block or in an outer block. Shorter statements, comments and decorators are
+    not included, because ordinary code repeats them.
     """
     found, least = list[bytes](), 1 << 30
     for line in [line.rstrip() for line in after.split(b"\n")[1:] if line.strip()][:MAX_BELOW]:
@@ -173,7 +175,7 @@ def lines_below(after: bytes) -> list[bytes]:
 
 
 class MostLines(Lines):
-    """Cut after `most` non-blank lines."""
+    """Cut the text after `most` non-blank lines."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -186,7 +188,7 @@ class MostLines(Lines):
 
 
 class LineLoop(Lines):
-    """Cut after the first of several equal blocks: three blocks of one or two lines, or two longer blocks."""
+    """Cut the text after the first of several equal blocks: three blocks of one or two lines, or two longer blocks."""
 
     def __init__(self, line: bytes = b"") -> None:
         super().__init__(line)
@@ -205,7 +207,7 @@ class LineLoop(Lines):
                 return
 
     def _sure(self, text: bytearray, unfinished: bytes) -> int:
-        """Return the end of the text above the last lines that may repeat earlier ones."""
+        """Return the length of the text without the last lines that may turn out to repeat earlier lines."""
         certain, shown = len(text.rstrip()), unfinished.removesuffix(b"\r") if unfinished.strip() else None
         for lag in range(1, min(MAX_LINES, len(self._lines)) + 1):
             goes_on = self._runs[lag] if shown is None else self._lines[-lag][1].startswith(shown)
@@ -215,7 +217,7 @@ class LineLoop(Lines):
 
 
 class ByteLoop(Filter):
-    """Cut after the second occurrence of a short unit within a line, once it has been repeated often enough."""
+    """Cut the text after the second occurrence of a short string that is repeated many times within a line."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -252,7 +254,7 @@ class ByteLoop(Filter):
 
 
 class BlankRun(Filter):
-    """Cut before a very long run of white space within a line, which models write that lose the indentation."""
+    """Cut the text before a very long run of white space within a line, where a model has lost the indentation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -274,7 +276,7 @@ def has_word(text: bytes | bytearray) -> bool:
 
 
 class SecondDocstring(Lines):
-    """Cut above a docstring if the block already has one, above or below it."""
+    """Cut the text above a docstring if the block already has another docstring, above or below."""
 
     def __init__(self, place: Surroundings) -> None:
         super().__init__(place.line)
@@ -305,7 +307,7 @@ class SecondDocstring(Lines):
         return len((text[: self._start] if held else text).rstrip())
 
     def _found(self, text: bytearray, line: bytes) -> bool:
-        """Cut above a line that begins a second docstring, unless its quotes stand before the cursor."""
+        """Cut the text above a line that begins a second docstring, unless the opening quotes are before the cursor."""
         begun = _DOCSTRING.match(line) if self._after and not self._inside else None
         seen = begun.end() + self._start - (0 if self._start else len(self._line)) if begun else 0
         if seen > 0:
@@ -314,7 +316,7 @@ class SecondDocstring(Lines):
 
 
 def _ends_docstring(above: bytes) -> bool:
-    """Return whether a text ends with a docstring, a string that is a whole statement."""
+    """Return whether a text ends with a triple-quoted string that is a whole statement."""
     text = above.rstrip()
     if not text.endswith(_QUOTES):
         return False
@@ -324,10 +326,10 @@ def _ends_docstring(above: bytes) -> bool:
 
 
 class Assignment(Filter):
-    """Cut before an assignment in a condition that begins before the cursor, as in `if (done = true)`.
+    """Cut the text before an assignment in a condition that begins before the cursor, as in `if (done = true)`.
 
-    `line` is the text before the cursor on its line; `condition` is a regular expression for the text before the `=`
-    (see `Language.condition`).
+    `line` is the text before the cursor on the cursor's line; `condition` is a regular expression for the text before
+    the `=` (see `Language.condition`).
     """
 
     def __init__(self, line: bytes, condition: str) -> None:

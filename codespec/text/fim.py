@@ -1,8 +1,9 @@
-"""Build the prompt of a completion, as ids, from a prefix, a suffix and snippets of other files.
+"""Build the token ids of a completion prompt from a prefix, a suffix and snippets of other files.
 
-The layout of a document is kept while the user types, so that consecutive prompts share a prefix and the model reads
-only new text. A prompt depends on no request for another document. The cost is bounded by the token budget, not by the
-length of the text. Control tokens that source text spells are encoded as text.
+The layout of a document's prompts is reused while the user types, so that consecutive prompts begin with the same
+tokens and the model reads only new text. A prompt does not depend on requests for other documents. The cost of building
+a prompt is limited by the token budget, not by the length of the text. Control tokens in source text are encoded as
+plain text.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _MIN = 8  # tokens
 
 @dataclass(slots=True)
 class Block:
-    """Ids of other files' snippets, put before a prompt, and the inputs of these ids; `made` is a time in seconds."""
+    """The token ids of other files' snippets, and the inputs to which these ids belong; `made` is a time in seconds."""
 
     path: str = ""
     snippets: tuple[tuple[str, str], ...] = ()
@@ -51,10 +52,11 @@ class Block:
 class Layout:
     """Layout of the last prompt of a document.
 
-    `starts` are the starts of recent prefix windows, most recent first: the character offset in the document and the
-    text there, because edits further up move the offset but not the text. `split` is true if prefix and suffix did not
-    fit together. `suffix` is the text of the suffix window, and `head` the text of the prefix window before its tail.
-    `now` is the time of this prompt and `used` the time of the previous one, in seconds.
+    `starts` lists where recent prefix windows start, most recent first: each item is a character offset in the document
+    and the text at that offset, because edits further up change the offset but not the text. `split` is true if the
+    prefix and the suffix did not both fit into the budget. `suffix` is the text of the suffix window, and `head` is the
+    text of the prefix window before its tail (see `split_tail`). `now` is the time of the current prompt and `used` the
+    time of the previous prompt, in seconds.
     """
 
     starts: list[tuple[int, str]] = field(default_factory=list)
@@ -66,12 +68,12 @@ class Layout:
     now: float = 0.0
 
     def find_starts(self, prefix: str, offset: int) -> list[int]:
-        """Return the offsets in `prefix`, which begins at character `offset` of the document, of recent starts."""
+        """Return the offsets of recent window starts in `prefix`, whose own offset in the document is `offset`."""
         offsets = [_find(head, prefix, max(0, start - offset)) for start, head in self.starts]
         return [place for place in offsets if place >= 0]
 
     def keep_start(self, start: int, prefix: str, offset: int) -> None:
-        """Add the start of a window of `prefix`."""
+        """Record `start` as the most recent start of a window of `prefix`."""
         place, head = offset + start, prefix[start : start + HEAD]
         others = [known for known in self.starts if known[0] != place and known[1] != head]
         self.starts = [(place, head), *others][:PLACES]
@@ -79,7 +81,8 @@ class Layout:
     def keeps_block(self, path: str, snippets: Snippets, room: int) -> bool:
         """Return whether the next prompt reuses the snippets of the last one.
 
-        Snippets that changed while the user keeps typing are not used yet, because they would cost a whole prefill.
+        Snippets that changed while the user keeps typing are not used yet, because the model would have to read the
+        whole prompt again.
         """
         block = self.block
         if block.path != path or len(block.ids) > room or bool(block.snippets) != bool(snippets):
@@ -89,14 +92,14 @@ class Layout:
 
 
 class Layouts:
-    """Layouts of the most recently edited documents; `clock` returns seconds."""
+    """Prompt layouts of the most recently edited documents; `clock` returns the time in seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
         self._layouts: OrderedDict[Owner, Layout] = OrderedDict()
 
     def of(self, owner: Owner) -> Layout:
-        """Return the layout of a document of one client; a new one if the document has no name."""
+        """Return the prompt layout of a client's document, or a new layout if the document has no name."""
         if not owner.document:
             return Layout()
         layout = self._layouts.setdefault(owner, Layout())
@@ -108,7 +111,7 @@ class Layouts:
 
 
 def _find(head: str, text: str, expected: int) -> int:
-    """Return the offset of `head` in a text nearest to `expected`, or -1 if the text lacks it."""
+    """Return the offset of `head` in a text that is nearest to `expected`, or -1 if `head` does not occur."""
     if not head:
         return -1
     before, after = text.rfind(head, 0, expected + len(head)), text.find(head, expected)
@@ -119,7 +122,7 @@ def _find(head: str, text: str, expected: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Part of a text that begins at character `start`; `cut` is true if it is not the whole text."""
+    """A part of a text, beginning at character `start`; `cut` is true unless the part is the whole text."""
 
     ids: list[int]
     text: str
@@ -130,11 +133,11 @@ class Window:
 def prefix_window(
     tokenizer: TextTokenizer, text: str, budget: int, layout: Layout | None = None, offset: int = 0
 ) -> Window:
-    """Return the end of a text, at most `budget` tokens; the text begins at character `offset` of its document.
+    """Return the last part of a text, at most `budget` tokens; the text begins at character `offset` of its document.
 
-    The window starts at a line, if possible at the start of a recent window that still fills half of the budget.
-    After a full window, the start advances until three quarters of the budget are used. Without a recent window, the
-    start is near a multiple of a quarter of the budget.
+    The window begins with a whole line, if possible where a recent window began that still fills half of the budget. If
+    the last window has become too long, its start advances until three quarters of the budget are used. Without a
+    recent window, the start is near a multiple of a quarter of the budget.
     """
     layout = Layout() if layout is None else layout
     start, ids = _choose_start(tokenizer, text, budget, layout.find_starts(text, offset), offset)
@@ -145,12 +148,12 @@ def prefix_window(
 def split_tail(
     tokenizer: TextTokenizer, text: str, budget: int, layout: Layout, *, keep: bool, renew: bool
 ) -> tuple[list[int], list[int]] | None:
-    """Return the ids of a prefix window as head and tail, at most `budget` together, or None if no split fits.
+    """Return the ids of the head and the tail of a prefix window, at most `budget` in total, or None if no split fits.
 
-    The suffix stands between head and tail in the prompt, so the tail begins the middle and typing only appends ids.
-    The tail begins with the cursor's line, or with the last word of a very long line. With `keep`, the tail begins
-    where it did in the last prompt, if the head is the same. A tail has at most MAX_TAIL tokens, with `renew` half as
-    many.
+    In the prompt, the suffix is between the head and the tail, so that typing only appends ids at the end. The tail
+    begins at the start of the cursor's line, or at the last word of a very long line. If `keep` is true and the head is
+    unchanged, the tail begins at the same position as in the last prompt. A tail has at most MAX_TAIL tokens, or half
+    as many if `renew` is true.
     """
     most = MAX_TAIL // 2 if renew else MAX_TAIL
     kept = len(layout.head) if keep and text.startswith(layout.head) else 0
@@ -166,7 +169,7 @@ def split_tail(
 
 
 def suffix_window(encode: Callable[[str], list[int]], token_bytes: list[bytes], text: str, budget: int) -> Window:
-    """Return the beginning of a text, at most `budget` tokens; the window ends after a line break if possible."""
+    """Return the first part of a text, at most `budget` tokens; the window ends after a line break if possible."""
     kept = text[: budget * MAX_CHARS]
     ids = encode(kept)
     while len(ids) > budget or (len(kept) < len(text) and not kept.endswith("\n")):
@@ -201,7 +204,7 @@ def _choose_start(
 
 
 def _starts(tokenizer: TextTokenizer, text: str, budget: int, offset: int, full: bool) -> Iterator[int]:
-    """Yield possible starts, widest window first; after a `full` window, only starts that free a quarter."""
+    """Yield possible window starts, longest window first; if `full`, only starts that free a quarter of the budget."""
     clipped = max(0, len(text) - budget * MAX_CHARS)
     if not full and not clipped:
         yield 0
@@ -220,7 +223,7 @@ def _starts(tokenizer: TextTokenizer, text: str, budget: int, offset: int, full:
 
 
 def _line_start(text: str, least: int, limit: int) -> int:
-    """Return the first start of a line at or after `least`, or `least` if there is none before `limit`."""
+    """Return the start of the first line at or after `least`, or `least` if no line starts before `limit`."""
     if least == 0 or text[least - 1] == "\n":
         return least
     start = text.find("\n", least, limit) + 1
@@ -231,9 +234,10 @@ def _line_start(text: str, least: int, limit: int) -> int:
 class TokenPrompt:
     """The ids of a prompt.
 
-    `held` are the bytes that healing removed and that the completion must begin with; `context` is the text of the
-    prefix window without them. `continues` is true if the ids end with the prefix. The window begins at character
-    `prefix_start` of the prefix. `trimmed` is true if prefix or suffix are not whole. `notes` are clauses for the user.
+    `held` contains the bytes that token healing removed, with which the completion must begin; `context` is the text of
+    the prefix window without these bytes. `continues` is true if the ids end with the prefix. The prefix window begins
+    at character `prefix_start` of the prefix. `trimmed` is true if the prefix or the suffix was shortened. `notes` are
+    clauses to show to the user.
     """
 
     ids: list[int]
@@ -260,13 +264,14 @@ def build_prompt(
     renew: bool = False,
     append: bool = False,
 ) -> TokenPrompt:
-    """Return a prompt of at most `budget` ids for a cursor between `prefix` and `suffix`.
+    """Return a prompt of at most `budget` token ids for a cursor between `prefix` and `suffix`.
 
-    Without a template, the prompt is the prefix, encoded as the model does. Text that does not fit is cut: the suffix
-    to a quarter of the budget (an eighth if it follows the prefix), the snippets to a quarter, the prefix to the rest.
-    `layout` is read and updated. While the user types, the prompt keeps its snippets, unless `renew` is true. `prefix`
-    begins at character `offset` of the document. With `append`, the end of the prefix may stand after the suffix (see
-    `split_tail`). Raises RequestError if the budget leaves no room.
+    Without a template, the prompt consists of the prefix alone. Text that does not fit is shortened: the suffix to a
+    quarter of the budget (an eighth if the suffix follows the prefix), the snippets to a quarter, and the prefix to the
+    rest of the budget. `layout` is used and updated. While the user types, each prompt contains the same snippets,
+    unless `renew` is true. `prefix` begins at character `offset` of the document. If `append` is true, the end of the
+    prefix may be placed after the suffix (see `split_tail`). Raises RequestError if the budget is too small for a
+    prompt.
     """
     layout = Layout() if layout is None else layout
     if template is None:
@@ -318,14 +323,14 @@ def _prompt(
 def _demand_room(room: int) -> int:
     if room < _MIN:
         what = f"{FIELD} leaves room for {max(0, room)} prompt tokens"
-        raise RequestError(Fault("no_room", what, "lower it", "max_tokens"))
+        raise RequestError(Fault("no_room", what, "request fewer output tokens", "max_tokens"))
     return room
 
 
 def _windows(
     tokenizer: TextTokenizer, template: FimTemplate, prefix: str, suffix: str, room: int, layout: Layout, offset: int
 ) -> tuple[Window, Window]:
-    """Return the windows of prefix and suffix: whole if both fit, else the suffix cut to its share of the room."""
+    """Return the windows of the prefix and the suffix, which are whole if both fit and shortened otherwise."""
     encode = partial(tokenizer.encode_inside, begins=template.suffix_begins)
     if len(prefix) + len(suffix) <= room * MAX_CHARS:
         before, suffix_ids = tokenizer.encode(prefix), encode(suffix)
@@ -339,7 +344,7 @@ def _windows(
 
 
 def _arrange(template: FimTemplate, head: list[int], tail: list[int], after: list[int]) -> list[int]:
-    """Return the ids of markers, prefix and suffix in the order of a template; `tail` begins the middle."""
+    """Return the ids of the markers, the prefix and the suffix in the order of a template; `tail` comes last."""
     middle = [] if template.middle_id is None else [template.middle_id]
     if template.order == "suffix_first":
         return [template.suffix_id, *after, template.prefix_id, *head, *middle, *tail]
@@ -349,7 +354,7 @@ def _arrange(template: FimTemplate, head: list[int], tail: list[int], after: lis
 def _block(
     tokenizer: TextTokenizer, template: FimTemplate, path: str, snippets: Snippets, room: int, now: float
 ) -> Block:
-    """Return the block of all snippets, each after a separator and its path; the file's own separator is last."""
+    """Return a block of the snippets that fit, each after a file separator and a path; the current path is last."""
     ids: list[int] = []
     notes: tuple[str, ...] = ()
     separator = template.separator_id

@@ -1,4 +1,4 @@
-"""The fill-in-the-middle markers of model families: find a model's template, and take ready-made prompts apart.
+"""The fill-in-the-middle markers of model families: find a model's template, and parse ready-made prompts.
 
 `find_template` reads the vocabulary; `family_named` uses the model's name, for servers whose vocabulary is unknown.
 `split_ready_made` recognizes the prompts that Continue, Zed, Tabby, twinny, minuet and llm-ls build, for any model.
@@ -25,8 +25,9 @@ _PATH = re.compile(r"[^\s()=;]*[./\\][^\s()=;]*")
 class FimTemplate:
     """The order and the marker ids (P, S and M) of a model's fill-in-the-middle prompts for a prefix p and a suffix s.
 
-    `psm` is P p S s M, `spm` is P S s M p, and `suffix_first` is S s P p M, where M may be missing. `separator_id`
-    precedes each file. `suffix_begins` is true if the suffix gets a dummy prefix, as in the model's training.
+    The order `psm` is P p S s M, `spm` is P S s M p, and `suffix_first` is S s P p M, where M may be missing. The token
+    `separator_id` precedes each file. `suffix_begins` is true if a dummy prefix is added to the suffix, as in the
+    model's training.
     """
 
     family: str
@@ -39,14 +40,14 @@ class FimTemplate:
 
     @property
     def end_ids(self) -> frozenset[int]:
-        """Ids of the template's markers, each of which ends a middle."""
+        """Ids of the template's markers, each of which ends a completion."""
         ids = (self.prefix_id, self.suffix_id, self.middle_id, self.separator_id)
         return frozenset(number for number in ids if number is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class FimMissing:
-    """The reason why a model cannot fill in, as a clause for the user."""
+    """A clause for the user that says why a model does not support fill-in-the-middle prompts."""
 
     reason: str
 
@@ -98,7 +99,7 @@ _FAMILIES = (
     _Family("falcon-h1", *_FALCON),
 )
 
-# Families by model name; the first match wins. Code Llama is left out because its markers are spelled differently in
+# Families by model name; the first match wins. Code Llama is left out because its markers are written differently in
 # text, as are models that have the markers but were not trained to fill in (Qwen2.5 without Coder).
 _NAMES = tuple(
     (re.compile(pattern, re.IGNORECASE), family)
@@ -124,22 +125,22 @@ FAMILIES = tuple(family.name for family in _FAMILIES)
 
 
 def family_named(model: str) -> str:
-    """Return the family of a model, given its hub id or path, or "" if the name is unknown."""
+    """Return the family of a model, given the model's hub id or path, or "" if the family is unknown."""
     name = re.sub(r"[_\s]", "-", model.replace("\\", "/").rpartition("/")[2])
     return next((family for pattern, family in _NAMES if pattern.search(name)), "")
 
 
 def family_tokens(name: str) -> tuple[str, ...]:
-    """Return all control tokens of a family."""
+    """Return all control tokens of a model family."""
     return next(family.tokens for family in _FAMILIES if family.name == name)
 
 
 def find_template(tokenizer: TextTokenizer) -> FimTemplate | FimMissing:
-    """Return the template of a model, or the reason why there is none.
+    """Return the fill-in-the-middle template of a model, or the reason why there is none.
 
-    The keys `fim_prefix`, `fim_suffix` and `fim_middle` of tokenizer_config.json replace the known families. The order
-    is suffix-prefix-middle, in which typing appends to the prompt, if tokenizer_config.json says that the model has
-    learned it: `"codespec_fim_order": "spm"`, or `"spm"` in `codespec_fim_orders`.
+    The keys `fim_prefix`, `fim_suffix` and `fim_middle` of tokenizer_config.json override the markers of the known
+    families. The order is `spm`, in which typing only appends to the prompt, if tokenizer_config.json contains "spm" as
+    the value of `codespec_fim_order` or in the list `codespec_fim_orders`.
     """
     config, vocab = tokenizer.config, tokenizer.vocab
     prefix, suffix, middle = (token_content(config.get(key)) for key in ("fim_prefix", "fim_suffix", "fim_middle"))
@@ -151,7 +152,7 @@ def find_template(tokenizer: TextTokenizer) -> FimTemplate | FimMissing:
             missing = [name for name in each.needed if name not in vocab]
             if len(missing) < len(each.needed):
                 return FimMissing(f"the vocabulary lacks {' and '.join(missing)}, so the model cannot fill in")
-        return FimMissing("the vocabulary holds no fill-in-the-middle tokens")
+        return FimMissing("the vocabulary contains no fill-in-the-middle tokens")
     knows_spm = config.get("codespec_fim_order") == "spm" or "spm" in config.get("codespec_fim_orders", ())
     return FimTemplate(
         family=family.name,
@@ -166,10 +167,10 @@ def find_template(tokenizer: TextTokenizer) -> FimTemplate | FimMissing:
 
 @dataclass(frozen=True, slots=True)
 class ReadyMade:
-    """Parts of a ready-made prompt.
+    """The parts of a ready-made prompt, which a client has built with markers.
 
-    `files` are the path and text of the last MAX_FILES files before the prefix; `left_out` is the number of files
-    before these.
+    `files` contains the path and text of each of the last MAX_FILES files before the prefix; `left_out` is the number
+    of earlier files, which are ignored.
     """
 
     prefix: str
@@ -186,9 +187,10 @@ _CHAT_END = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class _Spelling:
-    """The markers of a prompt as clients spell them, with adjacent spaces.
+    """The markers of a prompt as clients write them, including adjacent spaces.
 
-    `separator` precedes each file, and `head` follows all files. `prefix_last` is true if the prefix follows `middle`.
+    The marker `separator` precedes each file, and `head` follows the last file. `prefix_last` is true if the prefix
+    follows the marker `middle`.
     """
 
     prefix: str
@@ -200,7 +202,7 @@ class _Spelling:
     prefix_last: bool = False
 
     def split(self, prompt: str) -> tuple[str, str, str] | None:
-        """Return the text before the markers, the prefix and the suffix, or None for any text but a whole prompt."""
+        """Return the text before the markers, the prefix and the suffix, or None if the text is not a whole prompt."""
         opens, divides = (self.suffix, self.prefix) if self.suffix_first else (self.prefix, self.suffix)
         places = self._places(prompt, opens, divides)
         if places is None:
@@ -217,7 +219,7 @@ class _Spelling:
         return (prompt[:first], other, one) if self.suffix_first else (prompt[:first], one, other)
 
     def _places(self, prompt: str, opens: str, divides: str) -> tuple[int, int, int] | None:
-        """Return the offsets of the first, second and third marker; without a third, the length of the text.
+        """Return the offsets of the three markers; a missing third marker counts as the end of the text.
 
         Source text between the markers may contain balanced groups of the same markers.
         """
@@ -261,10 +263,10 @@ _SPELLINGS = (
 
 
 def split_ready_made(prompt: str) -> ReadyMade | None:
-    """Return the parts of a prompt that spells a family's markers as text, or None for any other text.
+    """Return the parts of a prompt that contains a model family's markers as text, or None for any other text.
 
-    The last marker must be at the end, except for the end of a chat template, so that source text that mentions markers
-    is not mistaken for a prompt. If the prefix is itself such a prompt, the result is the parts of that prompt.
+    Only the end of a chat template may follow the last marker, so that source text that mentions markers is not
+    mistaken for a prompt. If the prefix is itself a ready-made prompt, the parts of this inner prompt are returned.
     """
     outer = _split_once(prompt)
     if outer is None or outer.files or outer.suffix.strip():

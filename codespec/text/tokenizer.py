@@ -1,7 +1,7 @@
 """Convert between text and the token ids of one model, byte for byte.
 
-Most pieces go to the `tokenizers` library, and every result is checked against the tokens' own bytes. Strings that the
-library would not encode as plain text are split or spelled byte by byte.
+Most text is encoded by the `tokenizers` library, and the bytes of the resulting tokens are always compared with the
+text. Strings that the library would not encode as plain text are split or encoded byte by byte.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class TextTokenizer:
 
     token_bytes        bytes of each id, b"" for control tokens and unused ids
     vocab, vocab_size  token string → id; the largest id + 1
-    special_ids        all control tokens, including added tokens that are spelled like one
+    special_ids        all control tokens, including added tokens that look like one
     bos_ids            ids before the first token of a text
-    model_eos_ids      ids that end Hugging Face `generate`
+    model_eos_ids      ids at which Hugging Face's `generate` stops
     config             contents of tokenizer_config.json
     typical_chars      characters of code per token
     dummy_prefix       whether a space may be put before a text
@@ -88,11 +88,11 @@ class TextTokenizer:
     def from_folder(cls, path: Path) -> TextTokenizer:
         """Read the tokenizer of a Hugging Face folder.
 
-        Raises TokenizerError if tokenizer.json is missing or corrupt, or does not preserve text.
+        Raises TokenizerError if tokenizer.json is missing or corrupt, or if the tokenizer does not preserve text.
         """
         file = path / "tokenizer.json"
         if not file.is_file():
-            raise TokenizerError(f"{path} holds no tokenizer.json", "give a complete Hugging Face model folder")
+            raise TokenizerError(f"{path} contains no tokenizer.json", "specify a complete Hugging Face model folder")
         config = {**read_json(path / "special_tokens_map.json"), **read_json(path / "tokenizer_config.json")}
         config.update(_chat_template(path / "chat_template.jinja"))
         document = read_json(file)
@@ -110,30 +110,30 @@ class TextTokenizer:
     def from_backend(
         cls, backend: Tokenizer, *, eos_ids: frozenset[int] = frozenset(), config: Mapping[str, Any] | None = None
     ) -> TextTokenizer:
-        """Copy a tokenizer of the library; `eos_ids` become `model_eos_ids`, and `config` the tokenizer_config.json."""
+        """Copy a tokenizer of the `tokenizers` library, with `model_eos_ids` and `config` as given by the caller."""
         return cls(json.loads(backend.to_str()), config=config or {}, eos_ids=eos_ids)
 
     @property
     def eos_ids(self) -> frozenset[int]:
-        """Ids that end a completion: `model_eos_ids` and every control token."""
+        """Ids that end a completion, which are `model_eos_ids` and all control tokens."""
         return self.special_ids | self.model_eos_ids
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a whole text, without special tokens; control tokens spelled in it are encoded as text.
+        """Return the token ids of a whole text, without special tokens; control tokens in the text are encoded as text.
 
-        The ids are the model's own, unless the text contains a control token or the model applies NFC. Raises
-        TokenizerError if the vocabulary cannot spell a character.
+        The ids equal those of the model's own tokenizer, unless the text contains a control token or that tokenizer
+        applies NFC. Raises TokenizerError if the vocabulary cannot encode a character of the text.
         """
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each text, as `encode` does."""
+        """Return the token ids of each text, encoded as by `encode`."""
         return self._spell_whole([self._with_dummy_prefix(text) for text in texts])
 
     def spell(self, pieces: Sequence[bytes]) -> list[list[int]]:
-        """Return the ids of each piece of a longer text, without a dummy prefix and without control tokens.
+        """Return the token ids of each piece of a longer text, without a dummy prefix and without control tokens.
 
-        Bytes that are not UTF-8 become byte tokens. If the vocabulary cannot spell a byte, the ids end before that
+        Invalid UTF-8 is encoded as byte tokens. If the vocabulary has no token for a byte, the ids end before that
         byte.
         """
         batch: list[str] = []
@@ -142,9 +142,9 @@ class TextTokenizer:
         return [self._matching(self._assemble(plan, encoded), piece) for plan, piece in zip(plans, pieces, strict=True)]
 
     def encode_inside(self, text: str, *, begins: bool = False) -> list[int]:
-        """Return the ids of a text that follows other text; with `begins`, of a text that gets a dummy prefix.
+        """Return the token ids of a text that follows other text; if `begins` is true, a dummy prefix is added.
 
-        The ids of recent long texts are cached, because a suffix stays the same while the user types before it.
+        The ids of recent long texts are cached, because the text after the cursor rarely changes while the user types.
         """
         text = self._with_dummy_prefix(text) if begins else text
         if len(text) < MIN_REMEMBERED:
@@ -158,10 +158,10 @@ class TextTokenizer:
         return list(ids)
 
     def encode_with_specials(self, text: str, stand_ins: Mapping[str, str] | None = None) -> list[int]:
-        """Return the ids of a ready-made prompt, in which control tokens are spelled as text.
+        """Return the token ids of a ready-made prompt, in which control tokens are written as text.
 
-        `stand_ins` maps characters that are plain text to their substitutes in `text`, so that a control token is not
-        read from a message (see `control_starts`).
+        `stand_ins` maps characters that are plain text to their substitutes in `text`, so that no part of a message is
+        mistaken for a control token (see `control_starts`).
         """
         back = str.maketrans({new: old for old, new in (stand_ins or {}).items()})
         if not self._control_spellings:
@@ -175,16 +175,16 @@ class TextTokenizer:
         return ids
 
     def decode_bytes(self, ids: Iterable[int], *, at_start: bool = False) -> bytes:
-        """Return the bytes of ids, without control tokens; with `at_start`, without the space of a dummy prefix.
+        """Return the bytes of token ids, without control tokens; if `at_start`, the space of a dummy prefix is removed.
 
-        Some tokenizers encode "x" and " x" alike at the start of a text; then the result is "x".
+        If a tokenizer encodes "x" and " x" alike at the start of a text, the result is "x".
         """
         data = b"".join([self.token_bytes[number] for number in ids])
         return data[1:] if at_start and self.dummy_prefix and data.startswith(b" ") else data
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of all ids' bytes and of the control tokens."""
+        """Hash of the bytes of all tokens and of the control tokens."""
         digest = hashlib.sha256(json.dumps([len(data) for data in self.token_bytes]).encode())
         digest.update(b"".join(self.token_bytes))
         digest.update(json.dumps(sorted((self.vocab[name], name) for name in self._control_names)).encode())
@@ -192,7 +192,7 @@ class TextTokenizer:
 
     @cached_property
     def control_starts(self) -> frozenset[str]:
-        """First characters of all control tokens: a text without them spells no control token."""
+        """The first characters of all control tokens; a text without these characters contains no control token."""
         return frozenset(name.strip()[0] for name in self._control_spellings)
 
     @cached_property
@@ -201,7 +201,7 @@ class TextTokenizer:
 
     @cached_property
     def _control_spellings(self) -> dict[str, int]:
-        """Control tokens as prompts spell them, with or without SentencePiece's leading marker."""
+        """Ids of control tokens by the names that prompts contain, with or without SentencePiece's leading marker."""
         spellings = {name: self.vocab[name] for name in self._control_names}
         bare = {name.removeprefix("\u2581"): number for name, number in spellings.items()}
         return {**bare, **spellings}
@@ -219,8 +219,8 @@ class TextTokenizer:
         for piece, ids in zip(pieces, spelled, strict=True):
             end = sum([len(self.token_bytes[number]) for number in ids])
             if end != len(piece):
-                what = f"the tokenizer cannot spell {_character_at(piece, end)!r}"
-                raise TokenizerError(what, "leave it out, or use a model that has byte tokens")
+                what = f"the tokenizer cannot encode {_character_at(piece, end)!r}"
+                raise TokenizerError(what, "remove the character, or use a model that has byte tokens")
         return spelled
 
     def _encode(self, batch: list[str]) -> list[list[int]]:
@@ -232,13 +232,13 @@ class TextTokenizer:
         except BaseException as error:  # if a regex gives up, the library panics, which is not an Exception
             if isinstance(error, (KeyboardInterrupt, SystemExit, MemoryError)):
                 raise
-            raise TokenizerError("the tokenizer fails on this text", "leave it out, or use another model") from error
+            raise TokenizerError("the tokenizer fails on the text", "change the text, or use another model") from error
 
     def _plan(self, text: str, batch: list[str]) -> list[int | bytes]:
-        """Append the parts of a text to encode to `batch`; return their indices, and the bytes to spell one by one.
+        """Append parts of a text to `batch`; return the indices of these parts, and the bytes to encode one by one.
 
-        Bytes that are not UTF-8 and the space marker are spelled one by one. A string that is a control token or a byte
-        piece is split after its first character.
+        Invalid UTF-8 and the space marker are encoded byte by byte. A string that is a control token or a byte piece is
+        split after its first character.
         """
         if not self._trouble.search(text):
             batch.append(text)
@@ -289,7 +289,7 @@ class TextTokenizer:
 def _trouble_pattern(facts: TokenizerFacts, control_names: Collection[str]) -> re.Pattern[str]:
     """Return a capturing pattern of the strings that the library would not encode as plain text.
 
-    These strings are invalid UTF-8, the space marker, and in a Unigram vocabulary control tokens and byte pieces.
+    These strings are invalid UTF-8, the space marker and, for a Unigram tokenizer, control tokens and byte pieces.
     """
     strings = {facts.marker} - {""}
     if facts.kind == "unigram":
@@ -299,7 +299,7 @@ def _trouble_pattern(facts: TokenizerFacts, control_names: Collection[str]) -> r
 
 
 def _any_of(strings: Collection[str], *, or_else: str = "") -> re.Pattern[str]:
-    """Return a capturing pattern of literal strings, longest first, then of the pattern `or_else`."""
+    """Return a capturing pattern for any of the strings, preferring longer ones, or else for the pattern `or_else`."""
     choices = [re.escape(string) for string in sorted(strings, key=lambda string: (-len(string), string))]
     return re.compile("(" + "|".join([*choices, or_else] if or_else else choices) + ")")
 
@@ -307,7 +307,8 @@ def _any_of(strings: Collection[str], *, or_else: str = "") -> re.Pattern[str]:
 def byte_level_alphabet() -> dict[int, int]:
     """Return GPT-2's byte alphabet, which maps a code point in a token string to a byte.
 
-    Printable Latin-1 maps to itself; the other 68 bytes take the code points from 256 on, in order.
+    Printable Latin-1 characters map to themselves; the other 68 bytes are represented by the code points from 256 on,
+    in order.
     """
     itself = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     moved = [byte for byte in range(256) if byte not in set(itself)]
@@ -317,7 +318,7 @@ def byte_level_alphabet() -> dict[int, int]:
 def _token_bytes(
     vocabulary: Mapping[str, int], document: Document, facts: TokenizerFacts, control: frozenset[int]
 ) -> list[bytes]:
-    """Return the bytes of each id up to the largest, b"" for control tokens and unused ids."""
+    """Return the bytes of each token by id, with b"" for control tokens and unused ids."""
     table = [b""] * (max(vocabulary.values(), default=-1) + 1)
     pieces = set(vocabulary)
     if facts.kind == "byte-level":
@@ -335,7 +336,7 @@ def _token_bytes(
 
 
 def _byte_level_bytes(tokens: Sequence[str]) -> list[bytes]:
-    """Return the bytes of tokens in the byte alphabet, all translated at once for speed."""
+    """Return the bytes of tokens in the byte alphabet; all tokens are translated at once for speed."""
     alphabet = byte_level_alphabet()
     try:
         data = "".join(tokens).translate(alphabet).encode("latin-1")  # one byte for each character
@@ -357,15 +358,15 @@ def _chat_template(file: Path) -> dict[str, str]:
     except Unreadable as error:
         raise TokenizerError(f"{file} can't be read ({error})", "fetch the model again") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise TokenizerError(f"{file} cannot be read as text", "fetch the model again") from error
+        raise TokenizerError(f"{file} cannot be read as UTF-8 text", "fetch the model again") from error
 
 
 def _to_bytes(text: str) -> bytes:
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError as error:
-        what = f"the text has half a surrogate pair at character {error.start}"
-        raise TokenizerError(what, "send whole Unicode characters") from error
+        what = f"the text contains a lone surrogate at character {error.start}"
+        raise TokenizerError(what, "send valid Unicode text without lone surrogates") from error
 
 
 def _character_at(data: bytes, start: int) -> str:

@@ -1,13 +1,15 @@
-"""Read a model's tokenizer.json, and load the private copy of the tokenizer that codespec encodes with.
+"""Read a model's tokenizer.json, and load the private copy of the tokenizer with which codespec encodes text.
 
-The private copy neither loses nor adds bytes: it has no NFC normalizer, dummy prefix, truncation, padding or dropout.
+Codespec's private copy of a tokenizer neither loses nor adds bytes: the copy has no NFC normalizer, dummy prefix,
+truncation, padding or dropout.
 
-Control tokens are recognized by their declaration or their spelling. The spelling matters because Qwen declares its FIM
-tokens as ordinary added tokens, as GPT-NeoX and Gemma declare runs of spaces and HTML tags.
+Control tokens are recognized by their declaration or by their form, such as `<|name|>`. The declaration alone is not
+enough, because Qwen declares its FIM tokens as ordinary added tokens, just as GPT-NeoX and Gemma declare runs of spaces
+and HTML tags.
 
-Regular expressions are first tried on short texts in a process that can be killed, because a match holds the
-interpreter's lock and ignores signals: one that backtracks forever would hang the daemon.
-`python -m codespec.text.tokenizer_json` reads a pre-tokenizer from stdin and splits these texts.
+Regular expressions are first tried on short texts in a separate process, because a match that backtracks forever holds
+the interpreter's lock, ignores signals and would hang the daemon. `python -m codespec.text.tokenizer_json` is the
+command of this process, which reads a pre-tokenizer from stdin and splits the short texts.
 """
 
 from __future__ import annotations
@@ -71,10 +73,10 @@ _TRIED = "aA0 \n\t._-(\"'=/é中\u0301\U0001f600"
 
 @dataclass(frozen=True, slots=True)
 class TokenizerFacts:
-    """Properties of a tokenizer that decide which bytes an id spells.
+    """Properties of a tokenizer that decide which bytes a token id represents.
 
-    `marker` is the character that stands for a space in token strings, "" if a space is itself. `dummy_prefix` says
-    when the tokenizer puts a space before a text.
+    `marker` is the character that stands for a space in token strings, or "" if spaces are not replaced. `dummy_prefix`
+    says when the tokenizer puts a space before a text.
     """
 
     kind: Kind
@@ -84,7 +86,10 @@ class TokenizerFacts:
 
 
 def read_facts(document: Document) -> TokenizerFacts:
-    """Return the facts. Raises TokenizerError if the kind is not supported or a normalizer changes text."""
+    """Return the facts.
+
+    Raises TokenizerError if the kind of tokenizer is not supported or a normalizer changes text.
+    """
     model = document.get("model") or {}
     kind = _kind(document, model)
     marker = "" if kind == "byte-level" else _marker(document)
@@ -98,7 +103,7 @@ def read_facts(document: Document) -> TokenizerFacts:
 
 
 def load_backend(document: Document) -> Tokenizer:
-    """Return the library's tokenizer of the private copy. Raises TokenizerError if the library refuses the document."""
+    """Load the private copy of a tokenizer. Raises TokenizerError if the library rejects the document."""
     try:
         backend = _make_backend(_private_copy(document))
     except BaseException as error:  # bad documents raise bare Exception; panics are not even an Exception
@@ -111,7 +116,7 @@ def load_backend(document: Document) -> Tokenizer:
 
 
 def _make_backend(document: Document) -> Tokenizer:
-    """Return the library's tokenizer. A large BPE vocabulary is passed as objects, in half the time of its JSON."""
+    """Create the library's tokenizer. Passing a BPE vocabulary as objects takes half the time of passing it as JSON."""
     model = document.get("model") or {}
     merges = model.get("merges")
     if model.get("type") != "BPE" or not merges or str in set(map(type, merges)):
@@ -127,7 +132,10 @@ def _make_backend(document: Document) -> Tokenizer:
 
 
 def read_vocabulary(backend: Tokenizer, document: Document) -> dict[str, int]:
-    """Return the id of each token, added or not. Raises TokenizerError if an id far exceeds the number of tokens."""
+    """Return the id of each token, including added ones.
+
+    Raises TokenizerError if an id far exceeds the number of tokens.
+    """
     vocab = (document.get("model") or {}).get("vocab")
     if isinstance(vocab, Mapping):  # much faster than asking the library
         names = [token["content"] for token in document.get("added_tokens") or ()]
@@ -143,7 +151,7 @@ def read_vocabulary(backend: Tokenizer, document: Document) -> dict[str, int]:
 
 
 def find_bos_ids(backend: Tokenizer, document: Document, vocab: Mapping[str, int], config: Document) -> tuple[int, ...]:
-    """Return the ids before a text, as tokenizer_config.json declares them, else as the post-processor adds them."""
+    """Return the ids to put before a text, as declared in tokenizer_config.json or else added by the post-processor."""
     if "add_bos_token" in config or "add_eos_token" in config:
         bos_id = vocab.get(token_content(config.get("bos_token")))
         return (bos_id,) if config.get("add_bos_token") and bos_id is not None else ()
@@ -202,7 +210,7 @@ def _kind(document: Document, model: Document) -> Kind:
     if name == "Unigram":
         return "unigram"
     raise TokenizerError(
-        f"{name} tokenizers are not supported", "use a model with a byte-level, SentencePiece or Unigram one"
+        f"{name} tokenizers are not supported", "use a model with a byte-level, SentencePiece or Unigram tokenizer"
     )
 
 
@@ -221,11 +229,11 @@ def _refuse_lossy_normalizer(document: Document, marker: str) -> None:
     for part in _components(document.get("normalizer")):
         if not _keeps_text(part, marker):
             what = f"the tokenizer's normalizer {part['type']} changes text, so code would not survive byte for byte"
-            raise TokenizerError(what, "use a model whose tokenizer keeps text as it is")
+            raise TokenizerError(what, "use a model whose tokenizer leaves text unchanged")
 
 
 def _keeps_text(part: Document, marker: str) -> bool:
-    """Return whether the private copy, which drops NFC, keeps text with this normalizer."""
+    """Return whether a normalizer preserves text in the private copy of a tokenizer, which omits NFC."""
     if part["type"] == "Replace":
         return bool(part["pattern"] == {"String": " "} and part["content"] == marker)
     if part["type"] == "Prepend":
@@ -245,7 +253,7 @@ def _dummy_prefix(document: Document) -> DummyPrefix:
 
 
 def _changed(part: Document | None, change: Callable[[Document], Document | None]) -> Document | None:
-    """Return a normalizer or pre-tokenizer with `change` applied to each leaf, which None removes."""
+    """Apply `change` to each leaf of a normalizer or pre-tokenizer, and remove leaves for which the result is None."""
     if part is None:
         return None
     key = next((key for key in _NESTED if key in part), "")
@@ -272,12 +280,12 @@ def is_marker(content: str) -> bool:
 
 
 def is_control(content: str, *, declared: bool) -> bool:
-    """Return whether an added token is a control token, not text; `declared` is its field `special`."""
+    """Return whether an added token is a control token, not text; `declared` is the token's field `special`."""
     return bool(content.strip()) and (declared or is_marker(content))
 
 
 def control_ids(document: Document, vocabulary: Mapping[str, int], config: Document) -> frozenset[int]:
-    """Return the ids of all control tokens and of the unknown token; none of these ids spells text."""
+    """Return the ids of all control tokens and of the unknown token; none of these ids represents text."""
     added = {token["content"]: bool(token.get("special")) for token in document.get("added_tokens") or ()}
     model = document.get("model") or {}
     firsts = {first for first in {name[:1] for name in vocabulary} if first in _FIRST or first.isspace()}
@@ -300,7 +308,7 @@ def token_content(value: Any) -> str:
 
 
 def declared_eos_ids(generation: Document, model: Document, eos_id: int | None) -> frozenset[int]:
-    """Return the end-of-text ids that the generation config declares, else the model's config, else `eos_id`."""
+    """Return the end-of-text ids from the generation config, else from the model's config, else `eos_id`."""
     inner = model.get("text_config")
     for source in (generation, model, inner if isinstance(inner, Mapping) else {}):
         value = source.get("eos_token_id")
@@ -313,7 +321,7 @@ def declared_eos_ids(generation: Document, model: Document, eos_id: int | None) 
 
 
 def _learned(model: Document, names: set[str]) -> set[str]:
-    """Return the names that a merge produces from text; these are words of the corpus, not control tokens."""
+    """Return the names that BPE merges produce, which are tokens learned from text and not control tokens."""
     if not names or model.get("ignore_merges"):
         return names
     pairs = model.get("merges") or ()
@@ -323,7 +331,7 @@ def _learned(model: Document, names: set[str]) -> set[str]:
 
 
 def try_out(pre_tokenizer: Any) -> None:
-    """Raise TokenizerError if a pre-tokenizer crashes on the short texts or takes more than SECONDS for them."""
+    """Raise TokenizerError if a pre-tokenizer crashes on the short texts or takes more than SECONDS to split them."""
     if KNOWN.issuperset(_expressions(pre_tokenizer)):
         return
     command = [sys.executable, "-P", "-m", "codespec.text.tokenizer_json"]
@@ -339,7 +347,7 @@ def try_out(pre_tokenizer: Any) -> None:
 
 
 def texts(pre_tokenizer: Any) -> Iterator[str]:
-    """Yield repetitions of one or two characters, among them the characters of the expressions."""
+    """Yield texts that repeat one or two characters, including those of the pre-tokenizer's regular expressions."""
     named = "".join(dict.fromkeys(character for expression in _expressions(pre_tokenizer) for character in expression))
     characters = [*dict.fromkeys(_TRIED + named[:MAX_CHARACTERS])]
     end = END + named[:MAX_CHARACTERS]  # a match is not attempted if the text lacks a required character
@@ -362,7 +370,7 @@ def _expressions(part: Any) -> Iterator[str]:
 
 
 def main() -> None:
-    """Split the short texts with the pre-tokenizer read from stdin."""
+    """Split the short test texts with a pre-tokenizer that is read from stdin."""
     if hasattr(signal, "alarm"):
         signal.alarm(2 * int(SECONDS))  # in case the parent process is gone
     pre_tokenizer = parse_json(sys.stdin.buffer.read())

@@ -270,7 +270,7 @@ def write(folder: Path, *names: str) -> Path:
         ({"out": "{code}"}, TrainingError, r"exists already, and nothing is overwritten: choose another --out"),
         ({"drafter": "new:7M"}, ModelError, r"new:7M is no drafter: a new one has the size 1M or 5M"),
         ({"drafter": str(SHIPPED / "target")}, PairError, r"as large as .*: choose a smaller --drafter"),
-        ({"drafter": "{empty}"}, CodespecError, r"holds no tokenizer.json: give a complete"),
+        ({"drafter": "{empty}"}, CodespecError, r"contains no tokenizer.json: specify a complete"),
         ({"target": "{missing}"}, ModelError, r"There is no model folder"),
     ],
 )
