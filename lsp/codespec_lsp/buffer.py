@@ -1,4 +1,4 @@
-"""A document's text as lines, with columns in LSP's three position encodings, and its edits and deletions."""
+"""The text of a document as lines, with columns in LSP's three position encodings; edits and recent deletions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WORD = re.compile(r"[\w$]*")
 
 @dataclass(frozen=True, slots=True, order=True)
 class TextPosition:
-    """A row and a column in code points."""
+    """A position in a text: a row, and a column in code points."""
 
     row: int
     column: int
@@ -30,7 +30,7 @@ class TextPosition:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A replacement of `removed` with `text` at `start`, an offset in code points of the text before the edit."""
+    """The replacement of `removed` by `text` at offset `start`, counted in code points of the text before the edit."""
 
     start: int
     removed: str
@@ -38,20 +38,20 @@ class Edit:
     row: int = 0
 
     def least(self) -> Edit:
-        """Return the edit without the common prefix and suffix of both texts."""
+        """Return the edit without the prefix and suffix that the removed and the inserted text share."""
         removed, text = self.removed, self.text
         same, end = common_ends(removed, text)
         return Edit(self.start + same, removed[same : len(removed) - end], text[same : len(text) - end], self.row)
 
 
 def common_ends(first: Text, second: Text) -> tuple[int, int]:
-    """Return the lengths of the common prefix of two texts or lists and of the common suffix of the rest."""
+    """Return the length of the common prefix of two texts or lists, and of the common suffix after that prefix."""
     same = _common(first, second)
     return same, _common(first[same:][::-1], second[same:][::-1])
 
 
 def _common(text: Text, other: Text) -> int:
-    """Return the length of the common prefix by binary search, because some clients send megabytes for each key."""
+    """Return the length of the common prefix by binary search, because some clients send megabytes per key press."""
     same, end = 0, min(len(text), len(other))
     while same < end:
         middle = (same + end + 1) // 2
@@ -71,7 +71,7 @@ class Deletion:
 
 
 class Deletions:
-    """The last deletions in one document, latest first. Deleted text is a draft for typing at the same position."""
+    """The last deletions in a document, latest first. Deleted text serves as a draft for text typed in its place."""
 
     def __init__(self) -> None:
         self._places: list[Deletion] = []
@@ -87,7 +87,7 @@ class Deletions:
             self._places = [deletion, *self._places][:MAX_PLACES]
 
     def find(self, offset: int, before: str, after: str) -> str:
-        """Return the deleted text at the cursor without its retyped part, or "" if there is none or all is retyped."""
+        """Return the text deleted at the cursor, without the part typed again, or "" if nothing is left."""
         longest = ""
         for place in self._places:
             typed = offset - place.start
@@ -100,7 +100,7 @@ class Deletions:
         return longest
 
     def _joins(self, edit: Edit) -> bool:
-        """Merge an edit that removed text right before or after the latest deletion. Return False for other edits."""
+        """If an edit removed text next to the latest deletion, merge the edit with that deletion and return True."""
         if edit.text or not self._places:
             return False
         last, end = self._places[0], edit.start + len(edit.removed)
@@ -126,7 +126,7 @@ class Deletions:
 
 
 def split_lines(text: str, vim: bool = False) -> list[str]:
-    """Split a text into lines with their ends: \\n, \\r\\n and \\r, or only \\n for `vim`. The last line has no end."""
+    """Split a text after each line end: \\n, \\r\\n or \\r, with `vim` only \\n. The last line has no line end."""
     if vim or "\r" not in text:
         *lines, last = text.split("\n")
         return [*(line + "\n" for line in lines), last]
@@ -135,7 +135,7 @@ def split_lines(text: str, vim: bool = False) -> list[str]:
 
 
 def _vim_line_end(text: str) -> str:
-    """Return the line end of Vim's `fileformat`: \\r\\n if all lines have it, \\r without any \\n, else \\n."""
+    """Return the line end of Vim's `fileformat`: \\r\\n if all lines end so, \\r if the text has no \\n, else \\n."""
     if "\r" not in text:
         return "\n"
     if "\n" not in text:
@@ -144,7 +144,7 @@ def _vim_line_end(text: str) -> str:
 
 
 class Buffer:
-    """The text of one document. `encoding` is the unit of the client's columns. `vim`: the client is Vim or Neovim."""
+    """The text of one document. `encoding` is the unit of the client's columns. `vim` is set for Vim and Neovim."""
 
     def __init__(self, text: str, encoding: Encoding = "utf-16", vim: bool = False) -> None:
         self.encoding: Encoding = encoding
@@ -162,7 +162,7 @@ class Buffer:
         return lines if lines[-1] else lines[:-1]
 
     def split(self, text: str) -> list[str]:
-        """Split a text into lines as this document's client does."""
+        """Split a text into lines by the rules of this document's client."""
         return split_lines(text, self._newlines_only)
 
     @property
@@ -172,12 +172,12 @@ class Buffer:
 
     @property
     def newline(self) -> str:
-        """The line end of the first line, or \\n if it has none."""
+        """The line end of the document's first line, or \\n if that line has none."""
         first = self.lines[0]
         return self._line_end or first[len(first.rstrip("\r\n")) :] or "\n"
 
     def position(self, line: int, character: int) -> TextPosition:
-        """Convert a client's position. A position after the end of a line or of the text means that end, as in LSP."""
+        """Convert a client's position to a row and a column. As in LSP, positions outside the text are capped."""
         if line >= len(self.lines):
             return TextPosition(len(self.lines) - 1, len(self.lines[-1]))
         ends = "\n" if self._newlines_only else "\r\n"
@@ -214,7 +214,7 @@ class Buffer:
         return edit
 
     def change(self, start: tuple[int, int], end: tuple[int, int], text: str) -> Edit:
-        """Replace a client's range, given as lines and characters in the client's units.
+        """Replace the text in a client's range, whose ends are lines and characters in the client's units.
 
         In UTF-16, the range may begin or end inside a surrogate pair, and `text` may complete half a pair.
         """
@@ -259,7 +259,7 @@ class Buffer:
     def before(self, position: TextPosition, most: int, step: int) -> str:
         """Return at most `most` characters before a position, from the start of a line if possible.
 
-        While the user types, the start moves in steps of `step` characters.
+        As the user types, the start of the returned text moves in steps of `step` characters.
         """
         here = self.offset(position)
         if here <= most:
@@ -295,14 +295,14 @@ def _halves(character: str) -> tuple[str, str]:
 
 
 def _joined(text: str) -> str:
-    """Replace each pair of surrogates with its character."""
+    """Replace each surrogate pair with the character that the pair encodes."""
     if text.isascii() or not _HIGH.search(text):
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 def width(text: str, encoding: Encoding) -> int:
-    """Return the length of a text in the client's units. A lone surrogate counts as its encoded length."""
+    """Return the length of a text in the client's units. A lone surrogate is counted like a character."""
     if encoding == "utf-32" or text.isascii():
         return len(text)
     if encoding == "utf-16":
@@ -311,7 +311,7 @@ def width(text: str, encoding: Encoding) -> int:
 
 
 def _column(line: str, units: int, encoding: Encoding) -> int:
-    """Convert a client's column to code points by binary search. A column inside a character means its start."""
+    """Convert a client's column to code points by binary search. Columns inside a character are rounded down."""
     start, end = 0, min(units, len(line))  # each character has at least one unit
     middle = end
     while start < end:

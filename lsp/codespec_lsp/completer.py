@@ -1,7 +1,7 @@
 """Answer completion requests, from the cache or from the daemon, within a time budget.
 
-A request gets no answer if its document has changed. If the budget ends before a completion does, the completion keeps
-growing, and the client is notified of the rest.
+A request whose document has changed since its arrival is answered with ContentModified. A completion that is not
+complete within the budget continues to grow, and the client is notified of the additional text.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class ContentModified(JsonRpcException):
 
 @dataclass(eq=False, slots=True)
 class PendingRequest:
-    """A client's completion request, with its document's revision at the clock's time `received`.
+    """A client's completion request; `received` is the time and `revision` the document's revision at its arrival.
 
-    `offset` is the cursor in code points. An inline item replaces `edit_range`, a list item replaces `word`.
-    `selected`: an item of the client's completion list is selected, and the prompt continues after that item.
-    `grows`: the client can extend an answer, so the first words are enough. `resumes`: the request continues a
-    stopped completion. `in_magic`: the cursor is in a magic of a notebook cell.
+    `offset` is the cursor's offset in code points. An inline item replaces `edit_range`, and a list item replaces
+    `word`. `selected` is set if an item of the client's completion list is selected; the cursor is then after that
+    item. `grows` is set if the client can extend a suggestion, so the first words are enough. `resumes` is set if the
+    request continues a stopped completion, `in_magic` if the cursor is in a magic command of a notebook cell.
     """
 
     document: Document
@@ -61,23 +61,23 @@ class PendingRequest:
 
     @property
     def stale(self) -> bool:
-        """Whether the document has changed or a newer request has superseded this one."""
+        """Whether this request is obsolete: its document has changed, or a newer request has superseded it."""
         return self.superseded or self.document.revision != self.revision
 
     @property
     def in_document(self) -> bool:
-        """Whether the whole prompt is text of the document."""
+        """Whether the prompt contains only text that is already in the editor."""
         return not self.selected and not self.resumes
 
     def is_beside(self, other: PendingRequest) -> bool:
-        """Return whether two requests need the same answer, as when an editor's menu and ghost text both send one."""
+        """Return whether two requests need the same answer, such as those of an editor's menu and ghost text."""
         place = (self.revision, self.offset, self.selected)
         return place == (other.revision, other.offset, other.selected) and self.edit_range == other.edit_range
 
 
 @dataclass(eq=False, slots=True)
 class DocumentState:
-    """The requests, streams and last answer of one document. `typed_prefix` belongs to the `streamed` completion."""
+    """The requests, streams and last answer of one document. `typed_prefix` is the typed part of `streamed`."""
 
     newest: PendingRequest | None = None
     answering: list[PendingRequest] = field(default_factory=list)
@@ -101,13 +101,13 @@ class DocumentState:
                 request.wake.set()
 
     def let_linger(self, seconds: float) -> None:
-        """Stop all streams after some seconds, unless a request needs the streams earlier."""
+        """Stop all streams after a number of seconds, unless a request needs the streams before then."""
         if self.task is not None and not self.task.done():
             self.keep()
             self.linger = asyncio.get_running_loop().call_later(seconds, self.stop)
 
     def keep(self) -> None:
-        """Cancel the stop that `let_linger` planned, because a request needs the streams."""
+        """Cancel the stop that `let_linger` scheduled, because a request needs the streams."""
         if self.linger is not None:
             self.linger.cancel()
 
@@ -130,9 +130,9 @@ Generate = Callable[[PendingRequest, list[CachedCompletion], int], "asyncio.Task
 
 
 class Completer:
-    """Answers the requests of one client.
+    """Answers the completion requests of one client.
 
-    `tell_more` notifies the client that a document's answer has grown, and returns False if the settings forbid that.
+    `tell_more` notifies the client of a document's longer suggestion, or returns False if the settings forbid that.
     """
 
     def __init__(self, tell_more: Callable[[Document], bool], counters: Counters, clock: Callable[[], float]) -> None:
@@ -144,13 +144,13 @@ class Completer:
         self._states = defaultdict[str, DocumentState](DocumentState)
 
     def receive(self, request: PendingRequest) -> None:
-        """Register a request on arrival. Older requests for its document are superseded unless they are equivalent."""
+        """Register a new request, and mark older requests for its document as superseded unless they are equivalent."""
         state = self._states[request.document.uri]
         state.supersede(request)
         state.newest = request
 
     def prompt_at(self, document: Document, offset: int) -> TextAround | None:
-        """Return the prompt at an offset, up to which the user typed the streamed completion, else None."""
+        """Return the prompt at an offset if the user has typed the streamed completion up to that offset, else None."""
         state = self._states[document.uri]
         if state.streamed is None or state.typed_prefix.tip != offset:
             return None
@@ -159,7 +159,7 @@ class Completer:
         )
 
     def edited(self, document: Document, edit: Edit) -> None:
-        """Handle an edit. A streamed completion that the new text contradicts is stopped."""
+        """Handle an edit of a document, and stop the streamed completion if the edit contradicts it."""
         state = self._states[document.uri]
         for request in state.answering:
             request.wake.set()
@@ -218,7 +218,7 @@ class Completer:
                 state.let_linger(AFTER_CANCEL)
 
     def _find_cached(self, state: DocumentState, request: PendingRequest) -> list[CachedCompletion]:
-        """Return the cached completions that fit, the last shown one first."""
+        """Return the cached completions that fit a request, starting with the completion that was shown last."""
         cached = self.cache.find(request.prompt)
         return sorted(cached, key=lambda each: state.shown is None or each is not state.shown.completion)
 
@@ -275,8 +275,8 @@ class Completer:
     ) -> None:
         """Wait until the completion is complete or the budget is spent. Raises ContentModified.
 
-        The first words are enough if the client extends them later or if the completion was shown before. Other
-        clients would show the first words until the user types again.
+        The first words are enough if the client can extend them later or if the completion was shown before. Clients
+        that can't extend a suggestion would show only the first words until the user types again.
         """
         recent = request.received - request.document.changed < RECENT and not request.explicit
         end = (request.document.changed if recent else request.received) + budget
@@ -320,7 +320,7 @@ class Completer:
         return suggestions[:most]
 
     def _grown(self, document: Document, completion: CachedCompletion) -> None:
-        """Notify the client of more text if its last answer showed this completion."""
+        """Notify the client that a completion has grown, if the last answer showed that completion."""
         state = self._states.get(document.uri)
         if state is None or state.answered is None or state.shown is None or state.answering:
             return

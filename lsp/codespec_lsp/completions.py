@@ -1,10 +1,10 @@
-"""Completions: cached, followed while the user types them, counted when accepted or dismissed, and shown as LSP items.
+"""Cache completions, track how far the user types them, count acceptances and dismissals, and build LSP items.
 
-An item replaces the line up to the cursor (or the end of a long line) and repeats that text. Clients that keep
-an old suggestion on screen while the user types then recognize the new suggestion as a continuation.
+An item replaces the line before the cursor (only the end of a long line) and repeats the replaced text. Clients that
+leave an old suggestion on screen while the user types can then recognize a new suggestion as its continuation.
 
-Editors report acceptance differently: by an item's command, by a notification, or only by the edit. Reports of the same
-piece may come in any order, so only the furthest position in each suggestion counts.
+Editors report an acceptance by an item's command, by a notification, or only by the edit itself. The same acceptance
+may be reported several times and in any order, so only the furthest accepted position in each suggestion counts.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ LINES, MAX_LINE = 2, 200  # lines up to the cursor that define a place; maximum 
 
 @dataclass(eq=False, slots=True)
 class CachedCompletion:
-    """A completion of a prompt: `growing` while streamed, `done` once complete. Each change calls the listeners."""
+    """A prompt's completion, `growing` while streamed and `done` once complete. Every change calls the `listeners`."""
 
     prompt: TextAround
     text: str = ""
@@ -55,7 +55,7 @@ class CachedCompletion:
     listeners: list[Callable[[], None]] = field(default_factory=list)
 
     def fits(self, prompt: TextAround) -> bool:
-        """Return whether the text continues a prompt, or may continue the prompt after growing."""
+        """Return whether this completion fits a prompt now, or may fit the prompt once more text has arrived."""
         may_fit = self.growing and self.prompt.is_behind(prompt, self.text, MAX_AHEAD)
         return may_fit or self.prompt.rest(prompt, self.text) is not None
 
@@ -66,7 +66,7 @@ class CachedCompletion:
             listener()
 
     def end(self, *, done: bool) -> None:
-        """Mark the stream as ended, before the completion is complete unless it is `done`."""
+        """Mark the stream as ended, with a complete completion only if `done` is set."""
         self.done, self.growing = done, False
         self.grow("")
 
@@ -84,9 +84,9 @@ class CompletionCache:
             self._completions.popitem(last=False)
 
     def find(self, prompt: TextAround) -> list[CachedCompletion]:
-        """Return the completions that fit a prompt, latest first, without those that were typed to their end.
+        """Return the completions that fit a prompt, except fully typed ones, starting with the most recently used.
 
-        A completion that ended without text fits, because it says that there is nothing to complete.
+        A finished completion without text fits, because it shows that there is nothing to complete.
         """
         matches = []
         for completion in reversed(self._completions.values()):
@@ -108,8 +108,8 @@ class CompletionCache:
 class TypedPrefix:
     """The part of a completion that the user has typed.
 
-    `start` is the completion's offset in the document and `typed` the typed length, in code points. `ahead` is typed
-    text after the completion's present end. `lost` is set once an edit contradicts the completion.
+    `start` is the completion's offset in the document, and `typed` the length of the typed part, both in code points.
+    `ahead` is text typed beyond the completion's current end. `lost` is set once an edit contradicts the completion.
     """
 
     start: int
@@ -123,9 +123,9 @@ class TypedPrefix:
         return self.start + self.typed + len(self.ahead)
 
     def follow(self, edit: Edit, text: str, ahead: int = 0) -> str:
-        """Apply an edit and return the piece of `text` that it inserted at the tip, or "" after a deletion.
+        """Apply an edit and return the part of `text` that the edit appended to the typed part, or "" if none.
 
-        The piece may extend beyond the end of `text` by up to `ahead` characters. Only typed text may be deleted.
+        The edit may insert up to `ahead` characters beyond the end of `text`, and may delete only typed text.
         """
         edit = edit.least()
         if self.lost or not (edit.removed or edit.text):
@@ -147,12 +147,12 @@ class TypedPrefix:
 
 
 def is_accepted(piece: str) -> bool:
-    """Return whether a piece that one edit inserted was accepted: neither a key press nor added by the editor."""
+    """Return whether text that one edit inserted was accepted, not typed by a key press or added by the editor."""
     return len(piece) > 1 and bool(piece.strip()) and piece not in PAIRS
 
 
 def stable_prefix(text: str) -> str:
-    """Return the part of a growing text that can be shown: up to the end of a word, without a last blank line."""
+    """Return the part of an unfinished text that can be shown: only whole words, and no trailing blank line."""
     shown = _UNSTABLE_END.sub("", text)
     if not shown.strip():
         return ""
@@ -162,7 +162,7 @@ def stable_prefix(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A completion at a prompt: the remaining text `rest`, and its part `shown` that can be shown now."""
+    """A completion at a prompt: `rest` is the text not yet typed, `shown` the part of `rest` that can be shown now."""
 
     completion: CachedCompletion
     shown: str
@@ -170,7 +170,7 @@ class Suggestion:
 
     @classmethod
     def of(cls, completion: CachedCompletion, prompt: TextAround) -> Suggestion:
-        """Return a completion's suggestion at a prompt, with empty texts if it does not fit."""
+        """Return the suggestion of a completion at a prompt, with empty texts if the completion does not fit."""
         rest = completion.prompt.rest(prompt, completion.text) or ""
         return cls(completion, rest if completion.done else stable_prefix(rest), rest)
 
@@ -182,7 +182,7 @@ class Suggestion:
 
 @dataclass(slots=True)
 class _Tracked:
-    """A suggestion with its longest text. `taken` is the accepted length; `typed_prefix` is None if it is not shown."""
+    """A suggestion with its longest text and accepted length `taken`. A hidden suggestion has no `typed_prefix`."""
 
     text: str
     document: str = ""
@@ -200,7 +200,7 @@ class Acceptance:
         self._all: OrderedDict[str, _Tracked] = OrderedDict()
 
     def show(self, document: str, suggestions: Sequence[Suggestion], tip: int) -> None:
-        """Record the suggestions answered at `tip`, an offset in the document."""
+        """Record the suggestions that were sent to the client for the document offset `tip`."""
         self.close(document)
         for index, suggestion in enumerate(suggestions):
             name, typed = str(suggestion.completion.number), suggestion.typed
@@ -216,7 +216,7 @@ class Acceptance:
             self._all.popitem(last=False)
 
     def edited(self, document: str, edit: Edit) -> None:
-        """Count a piece of a suggestion that an edit inserted at once."""
+        """Count a part of a suggestion that one edit inserted as accepted."""
         for tracked in self._all.values():
             prefix = tracked.typed_prefix
             if prefix is None or tracked.document != document:
@@ -235,13 +235,13 @@ class Acceptance:
             self._take(tracked, typed, min(length, len(tracked.text)))
 
     def close(self, document: str) -> None:
-        """Stop following the suggestions in a document."""
+        """Stop tracking the suggestions in a document."""
         for tracked in self._all.values():
             if tracked.document == document:
                 tracked.typed_prefix = None
 
     def _take(self, tracked: _Tracked, start: int, end: int) -> None:
-        """Count the characters between two offsets that were not counted before."""
+        """Count the characters between two offsets of a suggestion as accepted, except those counted before."""
         new = end - max(start, tracked.taken)
         if new <= 0 and tracked.accepted:
             return
@@ -261,13 +261,13 @@ Place = tuple[str, str, str]
 
 
 def _place_of(prompt: TextAround) -> Place:
-    """Return the URI, the last lines before the cursor and the rest of the cursor's line: a place that can move."""
+    """Return a key for a prompt's place that survives edits elsewhere: the URI and the text around the cursor."""
     before = "\n".join(prompt.prefix[-MAX_LINE * LINES :].split("\n")[-LINES:])
     return prompt.uri, before[-MAX_LINE:], prompt.suffix[:MAX_LINE].partition("\n")[0]
 
 
 class Dismissals:
-    """Counts a client's dismissals: shown suggestions that other typed text or another suggestion replaced."""
+    """Counts a client's dismissals: suggestions shown, and then replaced by other typed text or another suggestion."""
 
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
@@ -275,7 +275,7 @@ class Dismissals:
         self._dismissed: OrderedDict[Place, int] = OrderedDict()
 
     def show(self, prompt: TextAround, text: str, tip: int) -> None:
-        """Record the first suggestion shown at `tip`, an offset in the document."""
+        """Record the first suggestion shown at the document offset `tip`."""
         place = _place_of(prompt)
         known, before, _ = self._shown.get(prompt.uri, (None, "", 0))
         if known == place and not text.startswith(before):
@@ -283,7 +283,7 @@ class Dismissals:
         self._shown[prompt.uri] = place, text, tip
 
     def edited(self, uri: str, edit: Edit) -> None:
-        """Reset a place's count if the user types the suggested text; count a dismissal if other text is typed."""
+        """Reset the count of dismissals if the suggested text is typed; count a dismissal if other text is typed."""
         edit = edit.least()
         if uri not in self._shown or not (edit.text or edit.removed):
             return
@@ -300,7 +300,7 @@ class Dismissals:
         return self._dismissed.get(_place_of(prompt), 0) >= MAX_DISMISSED
 
     def forgive(self, prompt: TextAround) -> None:
-        """Reset the count of the prompt's place."""
+        """Reset the count of dismissals at the prompt's place."""
         self._dismissed.pop(_place_of(prompt), None)
 
     def close(self, uri: str) -> None:
@@ -319,7 +319,7 @@ class Dismissals:
 
 @dataclass(frozen=True, slots=True)
 class EditRange:
-    """The range that an item replaces, with the current text `typed`. `newline` is the client's line end."""
+    """The range that an item replaces, whose current text is `typed`. `newline` is the client's line end."""
 
     range: types.Range
     typed: str
@@ -327,7 +327,7 @@ class EditRange:
 
 
 def fitting(suggestions: Sequence[Suggestion], edit: EditRange) -> list[Suggestion]:
-    """Return the first suggestions that fit into MAX_ANSWER bytes, which every client can handle."""
+    """Return the first suggestions that fit into MAX_ANSWER bytes, a size that every client can handle."""
     sizes = accumulate(COPIES * len(json.dumps(edit.typed + each.shown)) for each in suggestions)
     return [each for each, size in zip(suggestions, sizes, strict=True) if size <= MAX_ANSWER]
 
@@ -339,10 +339,10 @@ def inline_item(suggestion: Suggestion, edit: EditRange) -> types.InlineCompleti
 
 
 def completion_list(suggestions: Sequence[Suggestion], word: EditRange) -> types.CompletionList:
-    """Return the list for textDocument/completion.
+    """Return the list of items for textDocument/completion.
 
-    Clients filter by the `word` before the cursor. An item's filter text is longer than the word, so the item stays in
-    the list while the user types the item's text.
+    Clients filter the items by the `word` before the cursor. An item's filter text is longer than the word, so the item
+    stays in the list while the user types the item's text.
     """
     items = []
     for index, suggestion in enumerate(suggestions):
@@ -366,7 +366,7 @@ def completion_list(suggestions: Sequence[Suggestion], word: EditRange) -> types
 
 
 def _command(suggestion: Suggestion, edit: EditRange) -> types.Command:
-    """Return the command that reports acceptance: the suggestion's name, the repeated and the typed length."""
+    """Return the command that reports an acceptance, with the suggestion's name and its repeated and typed lengths."""
     lead = len(_with_newline(edit.typed, edit.newline))
     return types.Command("codespec", ACCEPT, arguments=[str(suggestion.completion.number), lead, suggestion.typed])
 
@@ -376,7 +376,7 @@ def _with_newline(text: str, newline: str) -> str:
 
 
 def one_line_label(typed: str, rest: str) -> str:
-    """Return the typed text and the first non-blank line of `rest`, in one line."""
+    """Return the typed text and the first non-blank line of `rest` as one line."""
     first, *lines = rest.splitlines() or [""]
     if first.strip():
         return typed + (first.rstrip() if typed else first.strip())
@@ -385,9 +385,9 @@ def one_line_label(typed: str, rest: str) -> str:
 
 
 def repeats_from(buffer: Buffer, here: TextPosition) -> int:
-    """Return the start column of the repeated text: 0, or the end of the last \\r or character with two UTF-16 units.
+    """Return the column from which an item repeats the line: after the last \\r or two-unit UTF-16 character, else 0.
 
-    VS Code shows no suggestion that replaces such a character (seen in 1.100). Neovim would make the \\r a line end.
+    VS Code 1.100 shows no item that replaces a two-unit character. Neovim would turn a repeated \\r into a line end.
     """
     line = buffer.lines[here.row][: here.column]
     match = None if line.isascii() and "\r" not in line else _TO_LAST_SPECIAL.match(line)

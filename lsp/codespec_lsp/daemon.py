@@ -1,10 +1,10 @@
-"""The daemon of one client: completion streams with retries, warm-ups, lookup files, restarts and hang detection.
+"""Use the daemon for one client: completion streams with retries, warm-ups, lookup files, restarts, hang detection.
 
 A hanging daemon raises no error: it accepts requests and sends nothing. After two requests without an event and two
-unanswered health checks, the user is notified, and requests wait until the daemon answers again.
+unanswered health checks, the user is notified, and new requests are held back until the daemon answers again.
 
-Before the first key, the daemon reads the prompt at the cursor (a warm-up) and gets files to copy drafts from: other
-open files, and imported and neighbouring files of the document's repository.
+Before the first key press, the daemon prefills the prompt at the cursor (a warm-up) and receives files to copy drafts
+from: other open files, and files of the repository that the document imports or that are in its folder.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Command = Callable[[int, Sequence[str]], list[str]]
 
 
 class Daemons:
-    """The client and the starter for each combination of settings, shared by all editors that this process serves."""
+    """Holds a client and a starter for each combination of settings, shared by all editors that this process serves."""
 
     def __init__(self, command: Command = serve_command) -> None:
         self._command = command
@@ -61,8 +61,8 @@ class Daemons:
     def find(self, settings: EditorSettings) -> tuple[DaemonClient, Starter]:
         """Return the client and the starter for these settings.
 
-        Only this starter replaces a dead daemon at that address from then on. Raises DaemonError if the token can't be
-        read or a relative path can't be resolved.
+        From then on, only the returned starter replaces a dead daemon at the URL in these settings. Raises DaemonError
+        if the token can't be read or a relative path can't be resolved.
         """
         key = (settings.url, settings.token_file, settings.start_daemon, settings.model, settings.daemon_arguments)
         if key not in self._known:
@@ -89,7 +89,7 @@ class Daemons:
 
 
 class Daemon:
-    """The daemon for one client's current settings. `report` gets a state and a sentence for `StatusLine.daemon`."""
+    """The daemon for one client's current settings. `report` shows the user a state and a sentence."""
 
     def __init__(self, daemons: Daemons, report: Callable[[str, str], None]) -> None:
         self._daemons, self._report = daemons, report
@@ -110,7 +110,7 @@ class Daemon:
     def start(
         self, completions: Sequence[CachedCompletion], body: Mapping[str, Any], newline: str
     ) -> asyncio.Task[None]:
-        """Start a stream with one choice for each completion. Cancelling the task stops the daemon's work."""
+        """Start a stream that fills each completion with one choice. Cancelling the task stops the daemon's work."""
         for completion in completions:
             completion.growing = True
         return self.spawn(self._stream(completions, body, newline))
@@ -123,7 +123,7 @@ class Daemon:
             self._report("unwell", str(error))
 
     async def send_files(self, body: Mapping[str, Any]) -> None:
-        """Send the files to copy drafts from, without starting a daemon. Raises DaemonError."""
+        """Send files to copy drafts from, without starting a daemon. Raises DaemonError."""
         await self._answers.wait()
         await self._parts()[0].send_files(body, self._session_of(body))
 
@@ -132,7 +132,7 @@ class Daemon:
         return self._parts()[0].edits(body, self._session_of(body))
 
     async def stats(self) -> dict[str, Any]:
-        """Return the daemon's report about itself. Raises DaemonError."""
+        """Return the daemon's status report. Raises DaemonError."""
         return await self._parts()[0].report(STATS)
 
     async def health(self) -> Health:
@@ -143,7 +143,7 @@ class Daemon:
             return Health("foreign", str(error), fault=error.fault)
 
     async def restart(self) -> None:
-        """Restart the daemon, if an editor started it. Raises DaemonError."""
+        """Restart the daemon if an editor started it. Raises DaemonError."""
         await self._parts()[1].restart()
 
     def forgive(self) -> None:
@@ -175,10 +175,10 @@ class Daemon:
                     completion.end(done=False)
 
     async def _fill(self, completions: Sequence[CachedCompletion], body: Mapping[str, Any], newline: str) -> None:
-        """Grow the completions until all are done. Waits while the daemon hangs. Raises DaemonError.
+        """Extend the completions from a stream until all are done. Waits while the daemon hangs. Raises DaemonError.
 
-        The request is repeated while the daemon asks for that, and after a daemon that died was replaced, unless some
-        text has arrived: the editor's next request then continues the text.
+        The request is repeated while the daemon asks for a retry, and also after a dead daemon was replaced, unless
+        some text had already arrived: the editor's next request then continues that text.
         """
         lost = 0
         while lost < MAX_LOST:
@@ -194,7 +194,7 @@ class Daemon:
                             self._take(completions, left, newline, value, done=name == "done")
                 if not left:
                     return
-                raise Absent("The daemon's stream ended in the middle", "see its log")
+                raise Absent("The daemon's stream broke off", "read the daemon's log")
             except Absent:
                 self._answered()
                 lost += 1
@@ -208,7 +208,7 @@ class Daemon:
                     raise
                 self._report("starting", str(error))
                 await asyncio.sleep(min(error.again, MAX_WAIT))
-        raise DaemonError("The daemon ended repeatedly during a completion", "see the daemon's log")
+        raise DaemonError("The daemon exited repeatedly during completion", "read daemon-PORT.log in the state folder")
 
     def _take(
         self,
@@ -219,7 +219,7 @@ class Daemon:
         *,
         done: bool,
     ) -> None:
-        """Apply a `text` or `done` event. `left` has a decoder for each choice that is not done."""
+        """Apply a `text` or `done` event to a completion. `left` has a decoder for each choice that is not done."""
         choice = value.get("choice", 0)
         if choice not in left:
             return
@@ -232,7 +232,7 @@ class Daemon:
             completion.end(done=value.get("finish_reason") in FINISHED)
 
     def _asked(self) -> None:
-        """Count a request, and start health checks if too many have no event."""
+        """Count a request, and start health checks if too many requests have received no event."""
         self._unanswered += 1
         if self._unanswered >= MAX_UNANSWERED and (self._checking is None or self._checking.done()):
             self._checking = self.spawn(self._check())
@@ -245,7 +245,7 @@ class Daemon:
             self._checking.cancel()
 
     async def _check(self) -> None:
-        """Report a hanging daemon by its health checks: fast typing cancels requests, so missing events are normal."""
+        """Detect a hanging daemon by health checks, because requests that fast typing cancels get no events."""
         await asyncio.sleep(PATIENCE)
         checks = 0
         while (await self.health()).state == "silent":
@@ -280,7 +280,7 @@ class Newest:
         self._task: asyncio.Task[None] | None = None
 
     def plan(self, document: Document, delay: float) -> None:
-        """Cancel planned or running work, and plan the work for a document in `delay` seconds."""
+        """Cancel any planned or running work, and schedule the work for a document in `delay` seconds."""
         self.stop()
         self._uri, self._task = document.uri, self._spawn(self._begin(document, delay))
 
@@ -300,7 +300,7 @@ class Newest:
 
 
 class WarmUps(Newest):
-    """The planned or running warm-up of one client. `read` prefills the prompt at a document's likely position."""
+    """The planned or running warm-up of one client. `read` prefills the prompt at the likely cursor position."""
 
     def __init__(self, read: Callable[[Document], Coroutine[Any, Any, None]], daemon: Daemon) -> None:
         super().__init__(self._warm_up, daemon)
@@ -308,7 +308,7 @@ class WarmUps(Newest):
         self._asked: tuple[int, int] | None = None  # state at the last request, which prefills the prompt itself
 
     def visited(self, document: Document) -> None:
-        """Plan a warm-up for the position to which the user has moved."""
+        """Schedule a warm-up for the position to which the user has moved."""
         if document.state not in (document.warmed_up, self._asked):
             self.plan(document, AT_ONCE)
         elif document.uri != self._uri:
@@ -335,7 +335,7 @@ class WarmUps(Newest):
 
 
 class LookupFiles:
-    """Sends the lookup files of one client's documents, unless `is_completed` returns False for a document."""
+    """Sends lookup files to the daemon for each document of one client for which `is_completed` returns True."""
 
     def __init__(
         self, context: RequestContext, daemon: Daemon, is_completed: Callable[[Document], Awaitable[bool]]
@@ -347,7 +347,7 @@ class LookupFiles:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="codespec-lookups")
 
     def plan(self, document: Document) -> None:
-        """Plan to send the files for a visited document after DELAY seconds."""
+        """Schedule sending the lookup files for a visited document in DELAY seconds."""
         self._newest.plan(document, DELAY)
 
     def close(self, document: Document) -> None:
@@ -358,7 +358,7 @@ class LookupFiles:
             self._daemon.spawn(self._try({"document": self._context.document_name(document), "files": []}, tries=1))
 
     def end(self) -> None:
-        """Release the thread, after all documents are closed."""
+        """Shut down the thread that reads files, after all documents have been closed."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _send(self, document: Document) -> None:
@@ -377,7 +377,7 @@ class LookupFiles:
             await self._try({"document": self._context.document_name(document), "files": files}, TRIES)
 
     async def _try(self, body: LookupBody, tries: int) -> None:
-        """Send a body to a daemon that may still be starting. Failures are silent, because the files are optional."""
+        """Send files to a daemon that may still be starting. Failures are ignored, because the files are optional."""
         for _ in range(tries):
             try:
                 await self._daemon.send_files(body)
@@ -391,7 +391,7 @@ class LookupFiles:
 
 
 def _bodies(files: Iterable[tuple[str, str]], rules: Rules) -> list[FileBody]:
-    """Return the first (path, text) pairs that fit into MAX_TOGETHER, without secret lines and with shown paths."""
+    """Return request bodies for files that fit into MAX_TOGETHER characters in all, without lines with secrets."""
     bodies, left = list[FileBody](), MAX_TOGETHER
     for path, text in files:
         if text.strip() and len(text) <= min(left, MAX_SIDE):

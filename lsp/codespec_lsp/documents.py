@@ -1,7 +1,7 @@
 """The open documents of one client under canonical URIs, and their notebooks.
 
-Editors spell a document's URI in several ways, and some escape nothing. In a file URI, `?` and `#` are part of the
-name: files have neither queries nor fragments in LSP, and the shortened name of a secret file could look harmless.
+Editors escape different characters of a URI, and some editors escape none. In a file URI, `?` and `#` are part of the
+file name: file URIs have no query or fragment in LSP, and a secret file's name could look harmless if cut there.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ _MAGIC = re.compile(
 class Document:
     """An open document.
 
-    `uri` is canonical, `spelled` is the client's last spelling, and `file` is the URI of the file, for a cell the
-    notebook's. `version` is the client's; each text has a unique `revision`. `changed` is the clock's time of the last
-    change, `edited_rows` the recently edited rows, latest first. `rests` is the last known offset of the cursor in code
-    points, or -1. `warmed_up` is the state that the daemon has prefilled. `lost` is set while the text is unknown.
+    `uri` is canonical, `spelled` is the URI as last sent, and `file` is the URI of the file or, for a cell, of the
+    notebook. `version` is the client's version, and each text has a unique `revision`. `changed` is the clock's time of
+    the last change, and `edited_rows` the recently edited rows, latest first. `rests` is the cursor's last known offset
+    in code points, or -1. `warmed_up` is the last prefilled `state`. `lost` is set while the text is unknown.
     """
 
     uri: str
@@ -102,7 +102,7 @@ class Document:
         return find_language(self.language_id, self.path)
 
     def locate(self, prefix: bytes, suffix: bytes) -> Place:
-        """Return the language at a cursor, which may be embedded in another language, and the text in that language."""
+        """Return the language at a cursor, which may be an embedded one, and the surrounding text in that language."""
         return find_place(self.language_id, self.path, prefix, suffix)
 
     @property
@@ -128,7 +128,7 @@ class Document:
 
 
 class Documents(OrderedDict[str, Document]):
-    """All open documents by URI, the most recently used one at the end."""
+    """All open documents by URI, with the most recently used document at the end."""
 
     @property
     def last(self) -> Document | None:
@@ -142,7 +142,7 @@ class Documents(OrderedDict[str, Document]):
 
 @dataclass(slots=True)
 class Notebook:
-    """A notebook with the URIs of its cells, top to bottom. `one_by_one`: the client sends no notebook messages."""
+    """A notebook and its cells' URIs, top to bottom. `one_by_one` is set if the client sends no notebook messages."""
 
     uri: str
     cells: list[str] = field(default_factory=list)
@@ -150,7 +150,7 @@ class Notebook:
 
 
 class Notebooks:
-    """The open notebooks of one client. A cell is a document whose file is the notebook's."""
+    """The open notebooks of one client. A cell is a document whose `file` is the notebook's URI."""
 
     def __init__(self) -> None:
         self._open: dict[str, Notebook] = {}
@@ -164,7 +164,7 @@ class Notebooks:
         self.splice(uri, 0, 0, cells)
 
     def splice(self, uri: str, start: int, count: int, cells: Cells) -> None:
-        """Replace `count` cells from `start` on."""
+        """Replace `count` cells of a notebook, starting at the index `start`."""
         notebook = self._open.get(uri)
         if notebook is None:
             return
@@ -186,7 +186,7 @@ class Notebooks:
         return own
 
     def settle(self, cells: Cells, documents: Documents) -> list[Document]:
-        """Set and return the cells that were opened before the message that assigns them to a notebook."""
+        """Update and return the cells that were opened before a message assigned them to a notebook."""
         changed = []
         for document in map(documents.get, (canonical(cell["document"]) for cell in cells)):
             if document is not None and document.uri in self._of and document.file != self._of[document.uri].uri:
@@ -199,7 +199,7 @@ class Notebooks:
         return document.is_cell and (document.language_id.lower() in TEXTS or document.uri in self._texts)
 
     def opened(self, document: str) -> str:
-        """Register an opened document and return the URI of its file, for a cell the notebook's."""
+        """Register an opened document and return the URI of its file or, for a cell, of its notebook."""
         uri = notebook_of(document)
         if document not in self._of and uri:
             notebook = self._open.setdefault(uri, Notebook(uri, one_by_one=True))
@@ -207,7 +207,7 @@ class Notebooks:
         return self._of[document].uri if document in self._of else document
 
     def closed(self, document: str) -> None:
-        """Remove a closed cell from a notebook without notebook messages."""
+        """Remove a closed cell from its notebook if the client sends no notebook messages."""
         notebook = self._of.get(document)
         if notebook is not None and notebook.one_by_one:
             self.splice(notebook.uri, notebook.cells.index(document), 1, ())
@@ -215,7 +215,7 @@ class Notebooks:
                 del self._open[notebook.uri]
 
     def above(self, document: Document, documents: Documents) -> str:
-        """Return the code of the cells above a cell in its language, at least as much as fits into a prompt."""
+        """Return the code above a cell in cells of the same language, enough to fill a prompt if there is as much."""
         notebook = self._of.get(document.uri)
         if notebook is None:
             return ""
@@ -235,21 +235,21 @@ class Notebooks:
 
 
 def code_of(language: str, text: str) -> str:
-    """Return a cell's text without magics, ending with a line break."""
+    """Return a cell's text without magic commands, ending with a line break."""
     if language.lower() == WITH_MAGICS:
         text = "" if _OTHER_LANGUAGE.match(text) else _MAGIC.sub("", text)
     return text if text.endswith("\n") or not text else text + "\n"
 
 
 def is_magic(language: str, buffer: Buffer, row: int) -> bool:
-    """Return whether a row of a cell is a magic, or a magic passes the whole cell to another program."""
+    """Return whether a cell's row is a magic command, or a magic command passes the cell to another program."""
     if language.lower() != WITH_MAGICS:
         return False
     return bool(_OTHER_LANGUAGE.match(buffer.text) or _MAGIC.match(buffer.lines[row]))
 
 
 class UriParts(NamedTuple):
-    """The parts of a URI; `rest` is the query and the fragment. Bytes are decoded: file names need not be UTF-8."""
+    """The decoded parts of a URI, as bytes because names need not be UTF-8. `rest` is the query and the fragment."""
 
     scheme: str
     host: bytes
@@ -258,7 +258,7 @@ class UriParts(NamedTuple):
 
 
 def split_uri(uri: str, windows: bool = WINDOWS) -> UriParts:
-    """Split a client's document URI, which may be any text."""
+    """Split a client's document URI, which may be an arbitrary string."""
     scheme, host, path, rest = _PARTS.match(uri).groups("")  # type: ignore[union-attr]  # it matches any text
     if scheme.lower() in NAMES_FILES:
         path, rest = ("/" if host and rest and not path else "") + path + rest, ""
@@ -267,7 +267,7 @@ def split_uri(uri: str, windows: bool = WINDOWS) -> UriParts:
 
 
 def canonical(uri: str, windows: bool = WINDOWS) -> str:
-    """Return the canonical spelling of a URI."""
+    """Return the canonical form of a URI."""
     scheme, host, path, rest = split_uri(uri, windows)
     if scheme in NAMES_FILES and _DRIVE.match(path):  # on every system, like VS Code: folders aren't named /C:
         path = path[:2].lower() + path[2:]
@@ -277,7 +277,7 @@ def canonical(uri: str, windows: bool = WINDOWS) -> str:
 
 
 def path_of(uri: str, windows: bool = WINDOWS) -> str:
-    """Return the native path of a file URI, or for other schemes the path in the URI, for display only."""
+    """Return the native path of a file URI. For other schemes, return the path in the URI, for display only."""
     scheme, host, path, _ = split_uri(uri, windows)
     text = path.decode("utf-8", "surrogateescape")  # as Python represents file names
     if scheme != "file" or not windows:
@@ -288,10 +288,10 @@ def path_of(uri: str, windows: bool = WINDOWS) -> str:
 
 
 def notebook_of(uri: str) -> str:
-    """Return the canonical URI of the notebook from the URI of a cell, or "" if it isn't a cell URI.
+    """Return the canonical URI of the notebook to which a cell's URI belongs, or "" for the URI of another document.
 
-    VS Code's cell URIs have the notebook's path and a fragment with the notebook's scheme: the cell number, an `s`, and
-    the scheme in Base64, or in older versions `ch`, the number, and the scheme if it is not file.
+    A cell URI of VS Code has the notebook's path and a fragment that consists of the cell number, `s` and the
+    notebook's scheme in Base64, or, in older versions, of `ch`, the cell number and any scheme other than `file`.
     """
     scheme, host, path, rest = split_uri(uri)
     if scheme != CELL:
@@ -310,14 +310,14 @@ def notebook_of(uri: str) -> str:
 
 
 def other_paths(uri: str) -> list[str]:
-    """Return other paths that a careless client may mean: ending before a `?` or `#`, or beginning with the host."""
+    """Return other paths that a careless client may mean: the path cut at a `?` or `#`, or preceded by the host."""
     path, host = path_of(uri), split_uri(uri).host
     cut = [path[: mark.start()] for mark in islice(re.finditer("[?#]", path), MAX_MARKS)]
     return [*cut, f"/{host.decode('utf-8', 'replace')}{path}"] if host and not WINDOWS else cut
 
 
 def _as_file(parts: UriParts, windows: bool) -> UriParts:
-    """Normalize the parts of a file URI: drop this machine's name and, on Windows, ignored characters in names."""
+    """Normalize a file URI: drop the host `localhost` and, on Windows, the trailing dots and spaces of names."""
     scheme, host, path, rest = parts
     if host == b"localhost":
         host = b""
@@ -331,9 +331,9 @@ def _as_file(parts: UriParts, windows: bool) -> UriParts:
 
 
 def _without_dots(path: bytes) -> bytes:
-    """Resolve `.` and `..` and drop empty names, as RFC 3986 and editors do, so that each file is one document.
+    """Resolve `.` and `..` and drop empty names, as RFC 3986 and editors do, so that each file has only one URI.
 
-    A path with a `?` or `#` stays unchanged, because the part after the mark need not be a path (`other_paths`).
+    A path with a `?` or `#` is returned unchanged, because the part after that character may not be a path.
     """
     if not path.startswith(b"/") or _MARK.search(path):
         return path
@@ -349,7 +349,7 @@ def _without_dots(path: bytes) -> bytes:
 
 
 def _composed(path: bytes) -> bytes:
-    """Convert a path to Unicode's NFC on a Mac, where all forms name the same file."""
+    """On a Mac, where all Unicode forms of a path name the same file, convert the path to NFC."""
     if not MAC or path.isascii():
         return path
     return normalize("NFC", path.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")

@@ -1,6 +1,6 @@
 """Ask the daemon's model for the next edit, if the model was trained to predict edits.
 
-No daemon is started for an edit.
+No daemon is started just to predict an edit.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ Answer = tuple[list[Hunk], str]  # the hunks, and the reason if there are none
 
 @dataclass(eq=False, slots=True)
 class EditRequest:
-    """A client's request for the next edit, received at a time of the clock in seconds.
+    """A client's request for the next edit; `received` is the clock's time of its arrival, in seconds.
 
-    `trigger` is typing, moved, left insert, accepted or invoked; other texts count as typing. `problems` are the rows
-    and messages of the client's diagnostics.
+    `trigger` is "typing", "moved", "left insert", "accepted" or "invoked"; other values count as "typing". `problems`
+    are the rows and messages of the client's diagnostics.
     """
 
     document: Document
@@ -51,7 +51,7 @@ class EditRequest:
 
 
 class EditModel:
-    """The model of one client's daemon. `clock` returns seconds."""
+    """Asks the model of one client's daemon for edits. `clock` returns seconds."""
 
     def __init__(self, daemon: Daemon, context: RequestContext, clock: Callable[[], float]) -> None:
         self._daemon, self._context, self._clock = daemon, context, clock
@@ -114,7 +114,7 @@ class EditModel:
 def edit_body(
     request: EditRequest, places: Sequence[int], changes: Sequence[Change], context: RequestContext
 ) -> EditBody | None:
-    """Return the body of a request for edits at the rows `places`, without secret lines, or None if it is too long."""
+    """Return the body of a request for edits at `places`, without secret lines, or None if the text is too long."""
     document, cursor = request.document, request.position
     lines = document.buffer.lines
     near, far = min(places), max(places)
@@ -148,7 +148,7 @@ def _change_body(change: Change, path: str) -> ChangeBody:
 
 
 def may_be_sent(change: Change) -> bool:
-    """Return whether a change fits in a request and no secret is near it: single lines of a key look harmless."""
+    """Return whether a change fits in a request and is not near a secret, as single lines of a key look harmless."""
     old, new = "".join(change.old), "".join(change.new)
     return max(len(old), len(new)) < MAX_CHANGE and not any(map(secret_rows, (change.before, change.after, old, new)))
 
@@ -172,5 +172,5 @@ def read_hunks(events: Sequence[dict[str, Any]], window: dict[str, Any], buffer:
 
 
 def _rows_text(lines: Sequence[str]) -> str:
-    """Return lines as the daemon counts them: every line end is \\n."""
+    """Join lines into a text in which every line end is \\n, because the daemon counts only those lines."""
     return clean("".join(line.rstrip("\r\n") + "\n" if line.endswith(("\n", "\r")) else line for line in lines))

@@ -1,4 +1,4 @@
-"""Decide which documents are neither completed nor sent as context, by secret names, user globs and ignore files.
+"""Exclude documents from completion and from context by secret file names, user globs and ignore files.
 
 The file system is read in threads, because it may be slow, and each decision is cached for a short time.
 """
@@ -27,8 +27,8 @@ PATIENCE = 0.5  # seconds that a request waits for a decision
 class Rules:
     """The rules that exclude a document: secrets, ignore files, and the user's globs.
 
-    A glob applies from each of the `roots`, which are the open folders. `secrets` matches further files with secrets,
-    and `not_secrets` files that are completed although their names look secret.
+    Globs are matched relative to each of the `roots`, which are the open folders. `secrets` matches more files with
+    secrets, and `not_secrets` matches files that are completed although their names look secret.
     """
 
     roots: frozenset[Path]
@@ -38,7 +38,7 @@ class Rules:
     not_secrets: Patterns = NONE
 
     def reason(self, uri: str) -> str:
-        """Return one sentence that says why a document is excluded, or "". Blocks on the file system."""
+        """Return one sentence that says why a document is excluded, or "". Blocks while reading the file system."""
         scheme = split_uri(uri).scheme
         if scheme not in ("file", "untitled"):
             return f"{scheme or 'this'} is not a file on this machine, so it is not completed."
@@ -51,7 +51,7 @@ class Rules:
         return next(filter(None, (self._reason_of(each, name, scheme == "file") for each in _possible_paths(uri))), "")
 
     def _is_secret(self, path: str, uri: str = "") -> bool:
-        """Return whether the name of a file, as a path or a URI, is that of a file with secrets."""
+        """Return whether a file's name, as a path or a URI, suggests that the file contains secrets."""
         if self._matches(self.secrets, Path(path)):
             return True
         return (is_secret(uri) or is_secret(path)) and not self._matches(self.not_secrets, Path(path))
@@ -66,27 +66,27 @@ class Rules:
         return self.ignore_files.reason(Path(path), self.roots)
 
     def lets_out(self, path: Path) -> bool:
-        """Return whether a file may be sent. A path that its URI does not preserve is refused."""
+        """Return whether a file may be sent. A path that changes when converted to a URI and back is refused."""
         uri = path.as_uri()
         return path_of(uri) == str(path) and not is_secret(uri) and not self.reason(uri)
 
     def repository_of(self, uri: str) -> tuple[Path, Path | None]:
-        """Return the path of a document's file and that of the file's repository, or None. Raises OSError."""
+        """Return the path of a document's file, and the path of the file's repository or None. Raises OSError."""
         file = Path(path_of(uri))
         is_file = split_uri(uri).scheme == "file" and file.is_absolute()
         return file, repository_of(file, self.roots) if is_file else None
 
     def shown(self, path: str) -> str:
-        """Return a path relative to its open folder, else its last two parts, as the model should see it."""
+        """Return a path as shown to the model: relative to an open folder that contains it, else its last two parts."""
         parts = PurePosixPath(path.replace("\\", "/")).parts
         above = max((len(root.parts) for root in self.roots if Path(path).is_relative_to(root)), default=0)
         last = [each for each in parts[-2:] if not each.endswith((":", "/"))]  # not a drive, nor the root
         return "/".join(parts[above:] if above else last)
 
     def sendable(self, paths: Iterable[Path], repository: Path) -> Iterator[tuple[Path, Path]]:
-        """Yield the paths that may be sent, each with its resolved target. Blocks on the file system.
+        """Yield the paths that may be sent, each with its resolved target. Blocks while reading the file system.
 
-        The target must be in the repository, not in a nested one, and the rules must allow both paths. Raises
+        The target must be in the repository, not in a nested repository, and the rules must allow both paths. Raises
         OSError, ValueError or RuntimeError.
         """
         top, roots = repository.resolve(), [root.resolve() for root in self.roots]
@@ -103,7 +103,7 @@ class Rules:
 
 
 class Exclusions:
-    """The exclusion decisions for one client. Changed settings or folders replace the `rules`."""
+    """The exclusion decisions for one client. The `rules` are replaced when settings or folders change."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[float, str]] = {}
@@ -120,19 +120,19 @@ class Exclusions:
         self._use(replace(self.rules, globs=theirs, secrets=Patterns(secrets), not_secrets=Patterns(not_secrets)))
 
     async def end(self) -> None:
-        """End the git processes, after all documents are closed."""
+        """Stop the git processes after all documents have been closed."""
         await asyncio.to_thread(self.rules.ignore_files.close)
 
     def known(self, uri: str) -> str | None:
-        """Return why a document is excluded by the last decision, "" if it is not, or None while undecided."""
+        """Return why the last decision excludes a document, "" if the document is allowed, or None if undecided."""
         return None if uri in self._deciding or uri not in self._known else self._known[uri][1]
 
     def may_go_along(self, uri: str) -> bool:
-        """Return whether a document's text may be sent with another file's, never for secret names."""
+        """Return whether a document, which must not have a secret name, may be sent with another document's request."""
         return self.known(uri) == "" and not is_secret(uri) and not is_secret(path_of(uri))
 
     async def refresh(self, uris: Iterable[str]) -> None:
-        """Renew old decisions. Waits at most PATIENCE seconds, so some documents may stay undecided."""
+        """Renew old decisions. Waits at most PATIENCE seconds, so some documents may be undecided afterwards."""
         now = time.monotonic()
         old = [uri for uri in uris if uri not in self._known or now - self._known[uri][0] > DECIDE_AGAIN]
         waited = [self._begin(uri, now) for uri in old]
@@ -141,7 +141,7 @@ class Exclusions:
             await asyncio.wait([task for task in left if left[task] > 0], timeout=max(left.values()))
 
     async def follow(self, uri: str) -> AsyncIterator[None]:
-        """Renew a decision. Yields after `refresh`, and again after a decision that took longer."""
+        """Renew a decision. Yields after `refresh`, and again if the decision takes longer."""
         await self.refresh([uri])
         yield
         if uri in self._deciding:
@@ -155,7 +155,7 @@ class Exclusions:
             self._deciding.pop(uri)[0].cancel()
 
     def _use(self, rules: Rules) -> None:
-        """Replace the rules, drop all decisions by the old rules, and restart those that were running."""
+        """Replace the rules, drop all decisions made under the old rules, and restart the unfinished decisions."""
         running = list(self._deciding)
         for uri in running:
             self.forget(uri)
@@ -165,7 +165,7 @@ class Exclusions:
             self._begin(uri, time.monotonic())
 
     def _begin(self, uri: str, now: float) -> tuple[asyncio.Task[None], float]:
-        """Return the running decision for a document and its start time. Starts a decision if none runs."""
+        """Return the running decision for a document and its start time. Starts a decision if none is running."""
         if uri not in self._deciding:
             self._deciding[uri] = asyncio.get_running_loop().create_task(self._decide(uri)), now
         return self._deciding[uri]
@@ -185,7 +185,7 @@ def _possible_paths(uri: str) -> list[str]:
 
 
 def _links(path: str) -> Iterator[str]:
-    """Yield the target of each link in a chain that starts at a path."""
+    """Yield the target of each symbolic link in the chain that starts at a path."""
     with contextlib.suppress(OSError, ValueError):  # not a link, or not a valid file name
         for _ in range(MAX_LINKS):
             path = os.path.join(os.path.dirname(path), os.readlink(path))

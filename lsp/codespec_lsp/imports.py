@@ -1,7 +1,7 @@
 """Find the repository files that a document imports, and outline them for the prompt.
 
 The search uses names only: the words of an import are looked up as a path below the file's folder and the folders above
-it. No file except go.mod is opened. Files that may be sent are then outlined in separate processes.
+it. The search opens no file except go.mod. Files that may be sent are then outlined in separate processes.
 """
 
 from __future__ import annotations
@@ -80,14 +80,14 @@ MAX_KEPT = 256  # outlines
 
 
 class Import(NamedTuple):
-    """The `words` of an imported path, relative to the folder `above` levels up from the file's own (None: any)."""
+    """An imported path: its `words`, below the folder `above` levels up from the file's folder (None: any folder)."""
 
     words: tuple[str, ...]
     above: int | None = None
 
 
 def import_rows(lines: Sequence[str]) -> list[str]:
-    """Return the import rows of a file, including the rows inside a bracket that such a row opens."""
+    """Return the import rows of a file, including the rows inside a bracket that an import row opens."""
     rows, inside = list[str](), 0
     for row in lines[:ROWS]:
         if len(row) >= MAX_ROW:
@@ -129,7 +129,7 @@ def find_imported(rows: Sequence[str], file: Path, repository: Path) -> list[Pat
 
 
 def parse_import(row: str) -> list[Import]:
-    """Return the imports that a row may contain, likeliest first. A `package` declaration contains none."""
+    """Return the imports that a row may contain, likeliest first. A `package` declaration contains no imports."""
     quoted = _QUOTED.findall(row)
     if quoted:
         return [_path_import(each) for each in quoted]
@@ -194,7 +194,7 @@ def _find_go(rows: Sequence[str], folders: Sequence[Path], tree: _Tree, file: Pa
 
 
 def _candidates(named: Import, folders: Sequence[Path], endings: Sequence[str]) -> Iterator[tuple[Path, str]]:
-    """Yield the possible paths of an import as (folder, name): more words first, then nearer folders."""
+    """Yield the possible paths of an import as (folder, name) pairs: longer names first, then nearer folders first."""
     if named.above is None:
         starts = [*folders, *(folder / name for folder in folders for name in _BESIDE)]
     else:
@@ -204,7 +204,7 @@ def _candidates(named: Import, folders: Sequence[Path], endings: Sequence[str]) 
 
 
 def _spellings(named: Import) -> Iterator[tuple[str, ...]]:
-    """Yield the possible paths: the last words may be names defined in a file, the first an alias of the repository."""
+    """Yield an import's possible paths. The last words may be names in a file, and the first word may be an alias."""
     words = named.words
     if words and named.above is None and words[0] in _ALIASES:
         words = words[1:]
@@ -216,7 +216,7 @@ def _spellings(named: Import) -> Iterator[tuple[str, ...]]:
 
 
 class _Tree:
-    """The names in folders, in their exact spelling, each folder listed once."""
+    """A cache of the exact file names in folders, in which each folder is listed once."""
 
     def __init__(self) -> None:
         self._listed: dict[str, frozenset[str]] = {}
@@ -232,7 +232,7 @@ class _Tree:
         return last in self.names(folder)
 
     def names(self, folder: str) -> frozenset[str]:
-        """Return the names in a folder, up to MAX_NAMES, and none after MAX_FOLDERS folders."""
+        """Return up to MAX_NAMES names in a folder, or none once MAX_FOLDERS folders have been listed."""
         known = self._listed.get(folder)
         if known is None and len(self._listed) < MAX_FOLDERS:
             known = self._listed[folder] = _list(folder)
@@ -258,7 +258,7 @@ def _joined(rows: Sequence[str]) -> list[str]:
 
 
 def _left_inside(row: str, inside: int) -> int:
-    """Return how many more rows after `row` may be inside a bracket, given that number before `row`."""
+    """Return how many rows after `row` may still be inside a bracket; `inside` is that number before `row`."""
     opens, closes = row.rstrip().endswith(("(", "{")), row.lstrip().startswith((")", "}"))
     if opens and not inside:
         return MAX_INSIDE
@@ -276,7 +276,7 @@ class File(NamedTuple):
 
 @dataclass(slots=True)
 class _Imports:
-    """The search for the imports of a document under some rules, started at the clock's time `began`."""
+    """A search for a document's imports under the `rules`, started at the clock's time `began`."""
 
     rules: Rules
     began: float
@@ -296,7 +296,7 @@ class ImportedFiles:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="codespec-imports")
 
     def known(self, document: Document, opened: Collection[str]) -> tuple[tuple[str, Outline], ...]:
-        """Return the paths and outlines of the found files that are not `opened`, or () during a search."""
+        """Return the paths and outlines of a document's imported files that are not `opened`, or () during a search."""
         imports = self._imports.get(document.uri)
         if imports is None or imports.rules is not self._exclusions.rules or not imports.looking.done():
             return ()
@@ -304,7 +304,7 @@ class ImportedFiles:
         return tuple((file.path, self._outlines.get(file, ())) for file in closed)
 
     async def look(self, document: Document) -> None:
-        """Search the files that a document imports, at most every LOOK_AGAIN seconds. Waits at most PATIENCE."""
+        """Search for the files that a document imports, at most every LOOK_AGAIN seconds. Waits at most PATIENCE."""
         imports, now = self._imports.get(document.uri), self._clock()
         old = imports is not None and (now - imports.began >= LOOK_AGAIN and imports.looking.done())
         if imports is None or old or imports.rules is not self._exclusions.rules:
@@ -317,7 +317,7 @@ class ImportedFiles:
             await asyncio.wait([imports.looking], timeout=left)
 
     async def read(self, seconds: float) -> None:
-        """Wait at most `seconds` until the found files are outlined."""
+        """Wait up to `seconds` for the outlines of the imported files."""
         if self._reading is not None and not self._reading.done():
             await asyncio.wait([self._reading], timeout=seconds)
 
@@ -328,7 +328,7 @@ class ImportedFiles:
             imports.looking.cancel()
 
     async def end(self) -> None:
-        """Stop all work, after all documents are closed."""
+        """Stop all searches and outlines after all documents have been closed."""
         self._thread.shutdown(wait=False, cancel_futures=True)
         if self._reading is not None:
             self._reading.cancel()
@@ -345,7 +345,7 @@ class ImportedFiles:
         return files
 
     async def _read(self, files: Sequence[File]) -> None:
-        """Outline each file in a process. If the process dies or takes too long, the outline is empty."""
+        """Outline each file in a worker process. If the process dies or takes too long, the outline is empty."""
         for file in files:
             while len(self._outlines) >= MAX_KEPT:
                 del self._outlines[next(iter(self._outlines))]
@@ -363,9 +363,9 @@ class ImportedFiles:
 
 
 def find_files(uri: str, rows: Sequence[str], rules: Rules, beside: int = 0) -> list[File]:
-    """Return the files that a document imports and up to `beside` others of its folder.
+    """Return the files that a document imports and up to `beside` other files of the document's folder.
 
-    All are in the document's repository and may be sent by the rules. Blocks on the file system.
+    All returned files are in the document's repository and may be sent under the rules. Blocks while reading files.
     """
     files = list[File]()
     try:
@@ -383,7 +383,7 @@ def find_files(uri: str, rows: Sequence[str], rules: Rules, beside: int = 0) -> 
 
 
 def _beside(file: Path) -> list[Path]:
-    """Return the other files of the same folder and suffix, the most recently changed first."""
+    """Return the other files in a file's folder with the same suffix, most recently changed first."""
     names = islice(file.parent.iterdir(), MAX_NAMES)
     others = [path for path in names if path.suffix == file.suffix and path != file and path.is_file()]
     return sorted(others, key=lambda path: path.stat().st_mtime, reverse=True)

@@ -1,4 +1,4 @@
-"""Edits in whole lines: the user's recent changes, from which the next edit is predicted, and the suggested hunks.
+"""Edits in whole lines: the user's recent changes, from which the next edit is predicted, and suggested hunks.
 
 Edits that are close in time and place form one change. Row numbers refer to the documents' current texts.
 """
@@ -36,7 +36,7 @@ Lines = list[str]
 
 @dataclass(frozen=True, slots=True)
 class LineEdit:
-    """An edit in whole lines: from `row` on, the lines `old` became `new`."""
+    """An edit in whole lines: the lines `old`, which started at `row`, were replaced by the lines `new`."""
 
     row: int
     old: Lines
@@ -44,7 +44,7 @@ class LineEdit:
 
     @property
     def grown(self) -> int:
-        """The number of rows by which the text after the edit moved."""
+        """The number of rows by which the edit moved the text below it."""
         return len(self.new) - len(self.old)
 
     def moved(self, row: int) -> int:
@@ -53,7 +53,7 @@ class LineEdit:
 
 
 def line_edit(document: Document, edit: Edit) -> LineEdit | None:
-    """Convert an edit that was applied to a document to whole lines. Return None if the text is unchanged."""
+    """Convert an applied edit of a document to an edit in whole lines. Return None if the text is unchanged."""
     edit, buffer, lines = edit.least(), document.buffer, document.buffer.lines
     if not edit.removed and not edit.text:
         return None
@@ -68,11 +68,11 @@ def line_edit(document: Document, edit: Edit) -> LineEdit | None:
 
 @dataclass(eq=False, slots=True)
 class Change:
-    """A change of a document by the user, merged from one or more edits: from `row` on, the lines `old` became `new`.
+    """A user's change, merged from one or more edits: the lines `old`, starting at `row`, were replaced by `new`.
 
-    `language` is a grammar's name or "". `time` is the clock at the last edit, in seconds. `before` and `after` are
-    the text around the change, before and after it. `predicted` marks an accepted suggestion. `states` holds the texts
-    that the lines had between `old` and `new`.
+    `language` is a grammar's name or "". `time` is the clock's time of the last edit, in seconds. `before` and `after`
+    are the change with its surrounding text, before and after the change. `predicted` marks an accepted suggestion.
+    `states` lists the intermediate texts between `old` and `new`.
     """
 
     uri: str
@@ -110,7 +110,7 @@ class EditHistory:
         self.number = 0  # number of edits so far
 
     def edited(self, document: Document, edit: LineEdit, *, predicted: bool = False) -> None:
-        """Record an edit that was applied. An accepted suggestion (`predicted`) is never merged with other edits."""
+        """Record an edit of a document. An accepted suggestion (`predicted`) is never merged with other edits."""
         now = self.edited_at = self._clock()
         self.number += 1
         self.undone = False
@@ -135,7 +135,7 @@ class EditHistory:
         del self._changes[:-MAX_CHANGES]
 
     def changes(self) -> list[Change]:
-        """Return the recent changes, oldest first, except changes of white space."""
+        """Return the recent changes, oldest first, except those that change only white space."""
         old = self._clock() - MAX_AGE
         return [
             each
@@ -155,7 +155,7 @@ class EditHistory:
 
     @property
     def is_bulk(self) -> bool:
-        """Whether the last edits changed more text than a user types in that time."""
+        """Whether the edits of the last BULK_WITHIN seconds changed more text than a user can type in that time."""
         since = self._clock() - BULK_WITHIN
         recent = [each for each in self._recent if each[0] >= since]
         return sum(each[1] for each in recent) > BULK_CHARACTERS or sum(each[2] for each in recent) > BULK_ROWS
@@ -177,7 +177,7 @@ class EditHistory:
         return first < change.end and change.row < last and now - change.time < SAME_PLACE_WITHIN
 
     def _merge(self, change: Change, document: Document, edit: LineEdit, now: float) -> None:
-        """Extend a change by an edit and by the lines between them."""
+        """Extend a change by an edit and by the lines between the change and the edit."""
         change.states.append(change.new)
         first = min(change.row, edit.row)
         last = max(edit.moved(change.end), edit.row + len(edit.new))
@@ -206,7 +206,7 @@ class EditHistory:
 
 
 def _around(document: Document, edit: LineEdit, *, undo: bool = False) -> str:
-    """Return the text around an edit, with `undo` the text before the edit, or "" if it is longer than MAX_AROUND."""
+    """Return an edit's text and its surroundings (with `undo`, before the edit), or "" if longer than MAX_AROUND."""
     lines, end = document.buffer.lines, edit.row + len(edit.new)
     for rows in (AROUND_ROWS, AROUND_ROWS // 8, 0):
         above, below = lines[max(0, edit.row - rows) : edit.row], lines[end : end + rows]
@@ -217,9 +217,9 @@ def _around(document: Document, edit: LineEdit, *, undo: bool = False) -> str:
 
 
 class Hunk(NamedTuple):
-    """A replacement of the rows [start_row, end_row) of a document, whose text is `old`, with `new`.
+    """A replacement of a document's rows [start_row, end_row), whose text is `old`, by the text `new`.
 
-    `old` and `new` have the document's line ends. A hunk with an empty `old` inserts before `start_row`.
+    `old` and `new` have the document's line ends. A hunk with an empty `old` inserts `new` before `start_row`.
     """
 
     start_row: int
@@ -229,7 +229,7 @@ class Hunk(NamedTuple):
 
 
 def rebased(hunk: Hunk, edit: LineEdit) -> Hunk | None:
-    """Return a hunk after an edit, or None if the edit contradicts the hunk. The user may type a part of `new`."""
+    """Return a hunk adjusted to an edit, which may type a part of `new`, or None if the edit contradicts the hunk."""
     end, inserts = edit.row + len(edit.old), not edit.old and edit.row == hunk.start_row == hunk.end_row
     if end <= hunk.start_row and not inserts:
         return hunk._replace(start_row=hunk.start_row + edit.grown, end_row=hunk.end_row + edit.grown)
@@ -246,7 +246,7 @@ def rebased(hunk: Hunk, edit: LineEdit) -> Hunk | None:
 
 
 def is_typed_along(old: str, new: str, now: str) -> bool:
-    """Return whether `now` is `old` with some of the new text typed and some of the old text deleted."""
+    """Return whether `now` is a text that occurs while the user changes `old` to `new` by typing and deleting."""
     start, end = common_ends(old, new)
     removed, written = old[start : len(old) - end], new[start : len(new) - end]
     if len(now) < start + end or now[:start] != old[:start] or now[len(now) - end :] != old[len(old) - end :]:
@@ -258,7 +258,7 @@ def is_typed_along(old: str, new: str, now: str) -> bool:
 
 
 def split_hunk(start_row: int, old: Lines, new: Lines) -> list[Hunk]:
-    """Return the difference of two texts as hunks without unchanged lines."""
+    """Return the differences between two texts as hunks that contain no unchanged lines."""
     codes = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
     return [
         Hunk(start_row + first, start_row + last, "".join(old[first:last]), "".join(new[start:end]))

@@ -1,7 +1,7 @@
-"""JSON-RPC on a stream: read frames, pass messages to the protocol, and answer invalid ones with an error.
+"""JSON-RPC over a stream: read frames, pass messages to the protocol, and answer invalid messages with an error.
 
 The text of a message is never logged. The stream is standard input, or one of many connections to a local TCP port,
-each with a server of its own.
+each of which has its own server.
 """
 
 from __future__ import annotations
@@ -115,13 +115,13 @@ class Messages:
         return False
 
     def _refuse_unread(self, body: bytes, sentence: str) -> None:
-        """Refuse a message that can't be parsed. If it may be a change, all documents' texts become unknown."""
+        """Refuse a message that can't be parsed. If the message may be a change, mark all documents as lost."""
         self._refuse(None, PARSE_ERROR, sentence)
         if _CHANGE.search(body.replace(b"\0", b"")):  # without the zeros of UTF-16
             self._protocol.left_out({"method": TEXT_DOCUMENT_DID_CHANGE})
 
     def _structured(self, data: dict[str, Any]) -> Any:
-        """Convert a message to an lsprotocol object. Raises JsonRpcException with a sentence."""
+        """Convert a message to an lsprotocol object. Raises JsonRpcException with a sentence for the client."""
         try:
             return self._protocol.structure_message(data)
         except JsonRpcException as error:
@@ -182,7 +182,7 @@ async def _read_body(reader: Reader) -> bytes | str | None:
 
 
 async def _skip(reader: Reader, length: int) -> Skipped:
-    """Skip a message: a huge file in one editor window must not end completion in the editor's other windows."""
+    """Skip a long message, because a huge file in one editor window must not end completion in the other windows."""
     first = last = await reader.readexactly(ENDS)
     left = length - len(first)
     while left > 0:
@@ -198,9 +198,9 @@ def _what_is_wrong(data: Any) -> str:
     if not isinstance(data, dict) or data.get("jsonrpc") != "2.0":
         return "This is not a JSON-RPC 2.0 message."
     if "id" in data and _id_of(data) is None:
-        return "The id is neither a text nor a whole number." if "method" in data else ""
+        return "The id is neither a string nor a whole number." if "method" in data else ""
     if "method" in data and not isinstance(data["method"], str):
-        return "The method is not a text."
+        return "The method is not a string."
     return ""
 
 
@@ -210,7 +210,7 @@ def _id_of(data: Any) -> int | str | None:
 
 
 def serve_stdio(defaults: EditorSettings, *, copilot: bool = False) -> int:
-    """Serve one client on the standard streams, with `copilot` one made for Copilot's server. Returns the exit code."""
+    """Serve one client on the standard streams; `copilot` marks a client made for Copilot. Returns the exit code."""
     return _run(_serve_stdio(defaults, copilot))
 
 
@@ -244,7 +244,7 @@ async def _serve_stdio(defaults: EditorSettings, copilot: bool) -> int:
 
 
 async def _read_while_editor_runs(messages: Messages, reader: Reader) -> bool:
-    """Handle messages until the stream or the editor's process ends. Return whether the process ended first."""
+    """Handle messages until the stream ends or the editor's process exits. Return whether the process exited first."""
 
     async def editor_ends() -> None:
         await wait_for_end(await messages.editor)
@@ -305,7 +305,7 @@ async def _serve_tcp(port: int, defaults: EditorSettings, copilot: bool) -> int:
         listening = await asyncio.start_server(converse, HOST, port, limit=MAX_LINE)
     except OSError as error:
         problem = f"Can't listen on port {port} ({error.strerror})"
-        raise ConfigError(problem, "choose another port with --tcp") from error
+        raise ConfigError(problem, "choose another port with --tcp PORT") from error
     for number in (signal.SIGTERM, signal.SIGINT):
         with contextlib.suppress(NotImplementedError):  # Windows
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -321,7 +321,7 @@ async def _serve_tcp(port: int, defaults: EditorSettings, copilot: bool) -> int:
 
 
 async def wait_for_end(pid: int) -> None:
-    """Return after a process has ended. Its pipe may stay open, because another process may have inherited the pipe."""
+    """Wait until a process has exited. A pipe may remain open in another process that inherited the pipe."""
     if sys.platform == "linux":
         await _wait_by_descriptor(pid)
     else:
@@ -331,7 +331,7 @@ async def wait_for_end(pid: int) -> None:
 
 
 async def _wait_by_descriptor(pid: int) -> None:
-    """Wait on a descriptor of the process, which also becomes readable if the process stays as a zombie."""
+    """Wait on a process descriptor, which becomes readable even if the exited process remains a zombie."""
     assert sys.platform == "linux"
     try:
         process = os.pidfd_open(pid)
@@ -348,7 +348,7 @@ async def _wait_by_descriptor(pid: int) -> None:
 
 
 def _runs(pid: int) -> bool:
-    """Return whether a process exists. On Windows, `os.kill` would end the process instead."""
+    """Return whether a process exists. On Windows, `os.kill` would terminate the process."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -361,7 +361,7 @@ def _runs(pid: int) -> bool:
 if sys.platform == "win32":
 
     def _windows_process(pid: int) -> Callable[[], bool]:
-        """Return a function that reports whether the process runs, by a handle that prevents reuse of the id."""
+        """Return a function that reports whether a process is running; a handle prevents reuse of the process id."""
         import ctypes
 
         synchronize, access_denied, still_running = 0x00100000, 5, 0x102

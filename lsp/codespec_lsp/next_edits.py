@@ -1,7 +1,7 @@
 """Answer requests for the next edit, and keep an answered edit valid while the user types.
 
-If the user's last change renamed a name, the name's other places are the answer, without a daemon. Otherwise the
-daemon's model is asked.
+If the user's last change renamed an identifier, suggest its other occurrences without calling the daemon. After any
+other change, ask the daemon's model for an edit.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _WORD = re.compile(r"[^\W\d]\w*")
 
 @dataclass(frozen=True, slots=True)
 class NextEdit:
-    """A suggested edit of one document. `hunks` apply to the text of `version`, in the order in which to visit them."""
+    """A suggested edit of one document. `hunks` apply to the document's `version` and are visited in order."""
 
     id: str
     uri: str
@@ -68,7 +68,7 @@ Answer = NextEdit | str  # the next edit, or one sentence that says why there is
 
 
 class NextEdits:
-    """The next edits of one client. `why_not` returns why a document is not completed, or ""."""
+    """Suggests the next edits to one client. `why_not` returns why a document is not completed, or ""."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class NextEdits:
     def receive(
         self, uri: str, position: tuple[int, int], trigger: str, problems: Sequence[tuple[int, str]] = ()
     ) -> EditRequest | None:
-        """Create a request at a client's position. Return None if the document is not open."""
+        """Create a request for an edit at a client's position. Return None if the document is not open."""
         document = self._context.documents.get(canonical(uri))
         if document is None:
             return None
@@ -136,7 +136,7 @@ class NextEdits:
         return answer
 
     def status(self) -> dict[str, str]:
-        """Return the setting and the reason why the last request got no edit ("" if it got one)."""
+        """Return the setting, and the reason why the last request got no edit or ""."""
         return {"setting": self._context.settings().next_edit, "reason": self._reason}
 
     def shown(self, name: str) -> None:
@@ -148,7 +148,7 @@ class NextEdits:
         self._counters.edits_accepted += name in self._known
 
     def dismissed(self, name: str) -> None:
-        """Stop suggesting an edit that the user dismissed, and any other edit until the user edits again."""
+        """Stop suggesting a dismissed edit, and suggest no other edit either until the user changes the text."""
         edit = self._known.get(name)
         if edit is None:
             return
@@ -222,7 +222,7 @@ class NextEdits:
         return change.uri == document.uri or (other is not None and self._context.may_send(other))
 
     def _suggest(self, request: EditRequest, source: Source, hunks: Sequence[Hunk]) -> Answer:
-        """Return an edit of the hunks that may be shown, the nearest hunk after the cursor first."""
+        """Return an edit with the hunks that may be shown, starting with the nearest hunk below the cursor."""
         document, row = request.document, request.position.row
         rejected = [hunk for uri, hunk in self._rejected if uri == document.uri]
         hidden = {hunk: why_hidden(hunk, document.uri, document.buffer, self.history, rejected) for hunk in hunks}
@@ -271,7 +271,7 @@ class NextEdits:
 def other_places(last: Change | None, buffer: Buffer, here: int, problems: Sequence[int]) -> list[int]:
     """Return up to MAX_OTHERS rows more than APART rows from `here` and from each other.
 
-    Rows with a word that the last change removed come before those with `problems`; the nearest after `here` is first.
+    Rows with a word that the last change removed come before the rows `problems`; the nearest row below is first.
     """
     old, new = (set(_WORD.findall("".join(lines))) for lines in ((last.old, last.new) if last else ("", "")))
     words = [re.escape(word) for word in sorted(old - new) if len(word) >= MIN_WORD]

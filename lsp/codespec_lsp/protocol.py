@@ -77,14 +77,14 @@ def items(reader: Reader) -> Reader:
 def text(value: Any) -> str:
     """Read a string."""
     if not isinstance(value, str):
-        raise Misread("must be a text")
+        raise Misread("must be a string")
     return value
 
 
 def identifier(value: Any) -> int | str:
     """Read a request id or a progress token."""
     if isinstance(value, bool) or not isinstance(value, int | str):
-        raise Misread("must be a text or a whole number")
+        raise Misread("must be a string or a whole number")
     return value
 
 

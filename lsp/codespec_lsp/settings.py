@@ -100,7 +100,7 @@ def read_settings(
             changes[item] = _read(item, sent[name], getattr(above, item), facts)
         except ValueError as error:
             changes[item] = getattr(now, item)
-            faults.append(f"codespec.{name} must be {error}: it stays as it was.")
+            faults.append(f"codespec.{name} must be {error}: its value is unchanged.")
     return replace(above, **changes), faults
 
 
@@ -121,10 +121,10 @@ def _read(name: str, value: Any, default: Any, facts: Setting) -> Any:
             must = f"a whole number from {facts.least} to {facts.most}"
             valid = type(value) is int and facts.allows(value)
         case str():
-            must = f"one of {', '.join(facts.choices)}" if facts.choices else "a text"
+            must = f"one of {', '.join(facts.choices)}" if facts.choices else "a string"
             valid = isinstance(value, str) and (not facts.choices or value in facts.choices)
         case tuple():
-            valid, must = isinstance(value, list) and all(isinstance(item, str) for item in value), "a list of texts"
+            valid, must = isinstance(value, list) and all(isinstance(item, str) for item in value), "a list of strings"
         case _:
             must = "true or false by language"
             valid = isinstance(value, Mapping) and all(isinstance(item, bool) for item in value.values())
@@ -142,5 +142,5 @@ def _read_url(value: str) -> str:
     except ValueError:
         valid = False
     if not valid:
-        raise ValueError("an address such as http://127.0.0.1:8765")
+        raise ValueError("an http address such as http://127.0.0.1:8765")
     return value.rstrip("/")

@@ -68,9 +68,9 @@ def test_errors_are_the_protocols(body: bytes, code: int, number: object) -> Non
 @pytest.mark.parametrize(
     ("method", "params", "words"),
     [
-        ("$/cancelRequest", {"id": [[]]}, "id must be a text or a whole number"),
-        ("window/workDoneProgress/cancel", {"token": {}}, "token must be a text or a whole number"),
-        ("textDocument/didClose", {"textDocument": {"uri": 3}}, "textDocument.uri must be a text"),
+        ("$/cancelRequest", {"id": [[]]}, "id must be a string or a whole number"),
+        ("window/workDoneProgress/cancel", {"token": {}}, "token must be a string or a whole number"),
+        ("textDocument/didClose", {"textDocument": {"uri": 3}}, "textDocument.uri must be a string"),
         ("textDocument/didSave", {"textDocument": {"uri": 3}}, ""),
     ],
 )

@@ -45,7 +45,7 @@ def test_what_is_required_is_still_missed(empty: object) -> None:
         {"textDocument": empty, "contentChanges": []},
         {"textDocument": {"uri": "x"}, "contentChanges": [empty]},
     ):
-        with pytest.raises(Misread, match=r"(textDocument\.uri|contentChanges\.0\.text) must be a text"):
+        with pytest.raises(Misread, match=r"(textDocument\.uri|contentChanges\.0\.text) must be a string"):
             READERS[types.TEXT_DOCUMENT_DID_CHANGE](params)
 
 
