@@ -1,1 +1,1 @@
-"""The interface of clients, daemon and commands: requests, events, settings and limits, each declared once."""
+"""The interface between clients, daemon and commands: requests, events, settings and limits, each declared once."""

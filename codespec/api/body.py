@@ -1,7 +1,7 @@
 """The request bodies of codespec's own endpoints, whose fields declare their description and limits.
 
 Clients build the bodies, the daemon checks them (`server.wire.Fields.read`), and /openapi.json documents them. An
-absent or null field has the daemon's default. Sizes are in target tokens.
+absent or null field has the daemon's default. `max_tokens` counts target tokens.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ ERROR = {"type": "object", "properties": {"error": {"type": "object", "propertie
 
 
 class FileBody(TypedDict, total=False):
-    """A piece of another file, or the whole file. Paths of files that may hold secrets are refused."""
+    """Another file, whole or in part. The daemon refuses paths of files that may hold secrets."""
 
     path: Annotated[str, ValueSpec("its path", most=MAX_PATH)]
     text: Required[Annotated[str, ValueSpec("its text", most=MAX_SIDE)]]
 
 
 class CursorBody(TypedDict, total=False):
-    """The syntax at the cursor, from a language server."""
+    """The syntax at the cursor, as a language server reports it."""
 
     context: Annotated[str, ValueSpec("syntactic class of the cursor", choices=tuple(Context))]
     open_brackets: Annotated[Texts, ValueSpec("open brackets, the outermost first", most=MAX_BRACKETS)]
@@ -77,7 +77,7 @@ class CursorBody(TypedDict, total=False):
 
 
 class CompletionBody(TypedDict, total=False):
-    """Body of `POST /v1/codespec/complete`."""
+    """The request body of `POST /v1/codespec/complete`."""
 
     prefix: Required[Annotated[str, ValueSpec("text before the cursor", most=MAX_SIDE)]]
     suffix: Annotated[str, ValueSpec("text after the cursor", most=MAX_SIDE)]
@@ -110,7 +110,7 @@ class CompletionBody(TypedDict, total=False):
 
 
 class LookupBody(TypedDict, total=False):
-    """Body of `POST /v1/codespec/files`: the files that drafts in a document may copy from."""
+    """The request body of `POST /v1/codespec/files`: the files that drafts in a document may copy from."""
 
     document: Required[Annotated[str, ValueSpec("name of the document", most=MAX_PATH)]]
     files: Annotated[list[FileBody], ValueSpec("the files; an empty list forgets them", most=MAX_FILES)]
@@ -122,7 +122,7 @@ class PositionBody(TypedDict, total=False):
 
 
 class ChangeBody(TypedDict, total=False):
-    """A change that was made: whole lines that replaced others. Paths of files that may hold secrets are refused."""
+    """An earlier change of whole lines in a file. The daemon refuses paths of files that may hold secrets."""
 
     path: Required[Annotated[str, ValueSpec("path of the file", most=MAX_PATH)]]
     row: Required[Annotated[int, ValueSpec("row at which the lines began", least=0, most=MAX_COUNT)]]
@@ -139,7 +139,7 @@ class ProblemBody(TypedDict, total=False):
 
 
 class EditBody(TypedDict, total=False):
-    """Body of `POST /v1/codespec/edit`: where the next edit may be, and the changes that were made before."""
+    """The request body of `POST /v1/codespec/edit`: where the next edit may be, and the earlier changes."""
 
     path: Required[Annotated[str, ValueSpec("path of the document", most=MAX_PATH)]]
     language: Annotated[str, ValueSpec("the editor's language id", most=MAX_NAME)]
@@ -258,7 +258,7 @@ def _object(hints: dict[str, Any]) -> dict[str, Any]:
 
 
 def _declared(field: Field) -> dict[str, Any]:
-    """Return the JSON schema of a declared field. Its bounds apply to the last type of a union."""
+    """Return the JSON schema of a declared field, whose bounds apply to the last type of a union."""
     whole, facts = schema(field.kind), field.facts
     bounded = whole.get("anyOf", [whole])[-1]
     least, most = SIZES.get(bounded.get("type", ""), ("minimum", "maximum"))

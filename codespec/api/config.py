@@ -158,7 +158,7 @@ class EngineConfig:
 
     @property
     def needs_torch(self) -> bool:
-        """Whether torch must compute one of the models or a head."""
+        """Whether one of the models or a head must run in torch."""
         drafts = self.asks_drafter and self.drafter != "none"
         return self.dtype != "native" or (drafts and self.drafter_dtype != "native") or self.asks_head
 
@@ -169,7 +169,7 @@ class EngineConfig:
 
 
 def make_config(values: Mapping[str, Any]) -> EngineConfig:
-    """Return the engine's settings. Expand ~ in folders, and derive the drafter's number format from the target's."""
+    """Return the engine's settings. Expand ~ in paths, and derive the drafter's number format from the target's."""
     settings = dict(values)
     for name in ("target", "drafter"):
         if name in settings:
@@ -183,7 +183,7 @@ def make_config(values: Mapping[str, Any]) -> EngineConfig:
 
 
 def split_policy(policy: str) -> tuple[str, int | None]:
-    """Split a policy such as `fixed:3` into its name and number (None: no number). Raise ConfigError if invalid."""
+    """Split a policy such as `fixed:3` into its name and number (None: no number). Raise ConfigError for others."""
     name, colon, text = policy.partition(":")
     if name not in POLICIES:
         raise ConfigError(f"policy = {policy!r} is unknown", f"choose one of {', '.join(POLICIES)}")
@@ -298,7 +298,7 @@ class ServeConfig:
 
 
 def resolve_serve(flags: Mapping[str, Any], settings: Settings, *, on_demand: bool = False) -> ServeConfig:
-    """Return the daemon's settings. With `on_demand`, idle models are freed by default.
+    """Return the daemon's settings. With `on_demand`, the default is to free idle models.
 
     Raise ConfigError for the first invalid setting.
     """

@@ -1,6 +1,6 @@
 """Rules that the daemon shares with its clients: limits of a request, valid hosts, and edits that are not shown.
 
-The length limits of texts are in characters, so a client that counts bytes stays within them.
+The length limits of texts are in characters, so a client that counts bytes instead never exceeds them.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def declared_range(hint: Any) -> ValueSpec | None:
 
 
 def is_host(host: str) -> bool:
-    """Return whether a text can be an IP address or a host's name, without brackets or a port."""
+    """Return whether a text can be an IP address or a host name, without brackets or a port."""
     with suppress(ValueError):
         return bool(ip_address(host))
     if not _HOST.fullmatch(host):
@@ -101,10 +101,10 @@ def changes_white_space(old: Lines, new: Lines) -> bool:
 
 
 def is_revert(start_row: int, old: Lines, new: Lines, states: Iterable[tuple[int, Lines, Lines]]) -> bool:
-    """Return whether an edit of the `old` lines from `start_row` on brings back text that the user has changed.
+    """Return whether an edit, which replaces the `old` lines from `start_row` on, restores text that the user changed.
 
-    `states` are the user's changes: the first row, the lines that are there now, and the earlier lines. An edit is a
-    revert if it restores all earlier lines, or if it only replaces lines of a change by earlier ones.
+    Each of the `states` is a change by the user: its first row, its current lines and its earlier lines. An edit is a
+    revert if it restores all earlier lines, or if it only replaces lines of a change with earlier ones.
     """
     taken, brought = [line for line in old if line.strip()], [line for line in new if line.strip()]
     for row, now, state in states:

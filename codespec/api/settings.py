@@ -1,6 +1,6 @@
-"""Declare settings, and resolve their values: flags before the environment, the TOML file and the defaults.
+"""Declare settings, and resolve their values from flags, the environment, the TOML file and defaults, in this order.
 
-A setting is a dataclass field. Its declaration determines the value checks, the flags of every command (`cli.options`)
+A setting is a dataclass field. The declaration determines the value checks, the flags of every command (`cli.options`)
 and the tables of docs/settings.md and docs/editors.md (`python -m tools.settings_page`).
 """
 
@@ -38,13 +38,13 @@ class Setting(ValueSpec):
 
 
 def plain(help: str) -> str:
-    """Return a Markdown text without links and backquotes. A link in parentheses is dropped with its text."""
+    """Return a Markdown text without links and backquotes. A link in parentheses is removed with its text."""
     help = re.sub(r" \(\[[^\]]*\]\([^)]*\)\)", "", help)
     return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", help).replace("`", "")
 
 
 def setting(default: Any, help: str, **facts: Any) -> Any:
-    """Return a dataclass field with this metadata. A callable default becomes the field's `default_factory`."""
+    """Return a dataclass field that declares a setting. A callable default becomes the field's `default_factory`."""
     if facts.get("automatic"):
         facts = {"shown": "`auto`", "metavar": "N|auto", **facts}
     elif type(default) is int:
@@ -84,7 +84,7 @@ class Level:
 
 
 class Settings:
-    """The configuration file (None: the user's own, if it exists) and the environment (None: the process's).
+    """Reads a configuration file (None: the user's own, if it exists) and an environment (None: the process's own).
 
     The file is read on first use.
     """
@@ -107,7 +107,7 @@ class Settings:
     def levels(self, schema: type, flags: Mapping[str, Any], table: str = "") -> tuple[Level, Level, Level]:
         """Return the settings of a dataclass from the file's `table` ("": the top level), the environment and flags.
 
-        Flags that are None are not set. Raise ConfigError for the first unknown setting or value of a wrong type.
+        A flag with the value None counts as not given. Raise ConfigError for an unknown setting or a wrong type.
         """
         variables = os.environ if self._environment is None else self._environment
         set_by_flags = {key: _typed(schema, key, value, key) for key, value in flags.items() if value is not None}
@@ -140,13 +140,13 @@ def _parse(file: Path) -> dict[str, Any]:
     except NotUtf8 as error:
         raise ConfigError(f"The configuration file {file} is not UTF-8 text ({error})", "save it as UTF-8") from error
     except (ValueError, RecursionError) as error:  # not only TOMLDecodeError: a number may have too many digits
-        raise ConfigError(f"The configuration file {file} is not valid TOML ({error})", "fix that line") from error
+        raise ConfigError(f"The configuration file {file} is not valid TOML ({error})", "correct its syntax") from error
 
 
 def _from_file(schema: type, values: Mapping[str, Any], place: str, table: str) -> dict[str, Any]:
     own = values.get(table, {}) if table else {key: value for key, value in values.items() if key not in TABLES}
     if not isinstance(own, dict):
-        raise ConfigError(f"{table} in {place} must be a table", f"write [{table}] and its settings below")
+        raise ConfigError(f"{table} in {place} must be a table", f"write a line [{table}] above its settings")
     return {key: _typed(schema, key, value, f"{key} in {place}") for key, value in own.items()}
 
 
@@ -162,7 +162,7 @@ def _from_environment(schema: type, environment: Mapping[str, str], table: str) 
 
 
 def _typed(schema: type, key: str, value: Any, label: str) -> Any:
-    """Return a value with the setting's type; a whole number may become a float. Raise ConfigError for others."""
+    """Return a value of its setting's type; a whole number may become a float. Raise ConfigError for other types."""
     kind = _kind(schema, key, label)
     if value == "auto" and declared(schema)[key].automatic:
         return 0
@@ -177,7 +177,7 @@ def _typed(schema: type, key: str, value: Any, label: str) -> Any:
 
 
 def _read_text(schema: type, key: str, text: str, label: str) -> Any:
-    """Convert a variable's text to the setting's type. Return invalid text unchanged."""
+    """Convert the text of an environment variable to its setting's type. Return invalid text unchanged."""
     kind = _kind(schema, key, label)
     if kind is bool:
         spelled = text.lower()
@@ -195,13 +195,13 @@ def _kind(schema: type, key: str, label: str) -> type:
     known = [item.name for item in fields(schema)]
     if key not in known:
         near = get_close_matches(key, known, 1)
-        fix = f"the closest is {near[0]}" if near else f"known are {', '.join(known)}"
+        fix = f"the closest is {near[0]}" if near else f"choose one of {', '.join(known)}"
         raise ConfigError(f"Unknown setting {label}", fix)
     return type(getattr(schema(), key))
 
 
 def read_caps(text: str) -> dict[str, int]:
-    """Parse caps such as comment=10,python.docstring=0. Raise ConfigError for invalid text."""
+    """Parse draft caps such as comment=10,python.docstring=0. Raise ConfigError for invalid text."""
     pairs = [item.strip().partition("=") for item in text.split(",") if item.strip()]
     if any(not re.fullmatch(r"\d{1,3}", number.strip()) for _, _, number in pairs):
         raise ConfigError(

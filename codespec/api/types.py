@@ -40,14 +40,14 @@ PREDICTION = "prediction"  # source name of drafts from the client's prediction
 
 @dataclass(frozen=True, slots=True)
 class Snippet:
-    """A piece of another file, placed before the prompt."""
+    """A piece of another file that is placed before the prompt."""
 
     path: str
     text: str
 
 
 class Owner(NamedTuple):
-    """The owner of a text: the client's scope and the document ("": unknown)."""
+    """The owner of a text, named by the client's scope and the document ("": unknown)."""
 
     scope: str = ""
     document: str = ""
@@ -55,12 +55,12 @@ class Owner(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionRequest:
-    """A completion request, checked when it is created, except for its length (`check_length`).
+    """A completion request. Its constructor checks all fields; `check_length` compares the length with the context.
 
-    Sizes are in target tokens, and times in milliseconds. Successive prompts of a `document` share a layout, so a text
-    may depend on earlier prompts (see `text.fim`). Drafts from a `prediction`, such as the old version of a file,
-    affect only the speed. Cached data are reused only for requests with the same `scope`, because they would reveal the
-    text to other clients.
+    Tokens are target tokens, and times are in milliseconds. Successive prompts of a `document` share a layout, so a
+    completion may depend on earlier prompts (see `text.fim`). Drafts from a `prediction`, such as the old version of a
+    file, affect only the speed. Cached data is reused only for requests with the same `scope`, because it would reveal
+    one client's text to other clients.
     """
 
     prefix: str
@@ -117,7 +117,7 @@ class CompletionRequest:
             demand(limit is None or limit > 0, name, "above 0")
         demand(self.rule == "match" or not self.heal, "rule", "match if heal is set")
         plain = not (self.suffix or self.snippets or self.heal) and self.shape == "raw"
-        demand(plain or not self.prompt_ids, "prompt_ids", "alone: shape raw, without suffix, snippets and heal")
+        demand(plain or not self.prompt_ids, "prompt_ids", "sent with shape raw, and without suffix, snippets and heal")
 
 
 _HINTS = get_type_hints(CompletionRequest, include_extras=True)
@@ -126,7 +126,7 @@ LIMITS: Mapping[str, ValueSpec] = {name: spec for name, hint in _HINTS.items() i
 
 @dataclass(slots=True)
 class Counts:
-    """Draft tokens of one proposer or context, in target tokens. Both counts exclude the bonus token."""
+    """Counts of target tokens in the drafts of one proposer or syntax context, excluding the bonus token."""
 
     drafted: int = 0
     accepted: int = 0
@@ -134,7 +134,7 @@ class Counts:
 
 @dataclass(slots=True)
 class Stats:
-    """The cost of one completion, or of several. Times are wall-clock milliseconds.
+    """The cost of one completion, or the sum of several. Times are wall-clock milliseconds.
 
     `drafted` and `accepted` exclude the bonus token; `committed` includes it. Every request in a batched step counts
     the full time of the step. `plain_ms / decode_ms` is the speedup over plain decoding.
@@ -170,7 +170,7 @@ class Stats:
     notes: list[str] = field(default_factory=list)
 
     def count_round(self, source: str, drafted: int, accepted: int, context: str = "unknown") -> None:
-        """Add a verified round. `source` is "" without a draft; `context` is the class at the end of the text."""
+        """Add a verified round. `source` is "" without a draft; `context` is the syntax class at the text's end."""
         self.rounds += 1
         self.drafted += drafted
         self.accepted += accepted
@@ -187,7 +187,7 @@ class Stats:
             self.rounds_none += 1
 
     def add(self, other: Stats) -> None:
-        """Add another request's numbers to this sum. Equal notes are added once."""
+        """Add the numbers and the new notes of another request to this sum."""
         for item in fields(self):
             value = getattr(other, item.name)
             if isinstance(value, (int, float)):
@@ -268,12 +268,12 @@ def check_length(request: CompletionRequest, context: int) -> None:
 
 
 def fills_in(request: CompletionRequest) -> bool:
-    """Return whether a request is for text at a cursor, as are all but raw requests without a suffix."""
+    """Return whether a request is for text at a cursor: every request except a raw one without a suffix."""
     return bool(request.suffix) or request.shape != "raw"
 
 
 def demand(holds: bool, field: str, range_: str) -> None:
-    """Raise RequestError, with the range of the field, unless the range `holds`."""
+    """Raise RequestError with the allowed range of the field, unless `holds` is true."""
     if not holds:
         raise RequestError(Fault("invalid_field", f"{FIELD} must be {range_}", field=field))
 
@@ -282,7 +282,7 @@ ROUND = [item.name for item in fields(RoundEvent) if item.name != "logprobs"]  #
 
 
 def event_to_json(event: Event, notes: Sequence[str] = (), *, token_ids: bool = False) -> tuple[str, dict[str, Any]]:
-    """Return an event's name and data. A `done` event gets the `notes` on the request, and its token ids if wanted."""
+    """Return an event's name and data. A `done` event contains the `notes` and, if wanted, the token ids."""
     if isinstance(event, TextEvent):
         return "text", {"choice": event.choice, "text": event.text}
     if isinstance(event, RoundEvent):
@@ -299,7 +299,7 @@ def event_to_json(event: Event, notes: Sequence[str] = (), *, token_ids: bool = 
 
 
 def event_from_json(name: str, data: Mapping[str, Any], text: str) -> Event | None:
-    """Return an event, or None for an unknown name. `text` is the whole text of the choice, for a `done` event."""
+    """Return an event, or None for an unknown name. A `done` event gets the whole text of its choice from `text`."""
     if name == "text":
         return TextEvent(**data)
     if name == "round":

@@ -1,10 +1,10 @@
-"""The daemon's HTTP application, with the routes of every dialect, from startup to shutdown.
+"""The daemon's HTTP application: its startup, the routes of all dialects, and its shutdown.
 
-The daemon listens at once, and then loads the models. After the first SIGTERM or SIGINT, it finishes the open requests
-and exits with 0; after the second, it exits at once. If the engine fails, the daemon exits with an error, so that its
-supervisor (an editor's language server, systemd) starts another one.
+The daemon starts to listen before it loads the models. After the first SIGTERM or SIGINT, the daemon finishes the open
+requests and exits with status 0; a second signal ends the process at once. If the engine fails, the daemon exits with
+an error, so that its supervisor (such as systemd or an editor's language server) restarts it.
 
-The access log has the method, route, status and duration of each request, but never a query, a header or a body.
+The access log contains the method, route, status and duration of each request, but never a query, a header or a body.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ async def _serve(runner: sockets.Runner, config: ServeConfig, daemon: Daemon, un
 
 
 async def stop_unused(daemon: Daemon, seconds: float, stop: asyncio.Event) -> None:
-    """Set `stop` after this time without a request. Requests for the daemon's state don't count."""
+    """Set `stop` after `seconds` without a request that uses the models."""
     while (left := daemon.last_used + seconds - time.monotonic()) > 0 or daemon.num_open:
         await asyncio.sleep(max(left, 1.0))
     print(f"codespec: stopping; no request came for {seconds / 3600:g} h", flush=True)
@@ -93,9 +93,9 @@ async def stop_unused(daemon: Daemon, seconds: float, stop: asyncio.Event) -> No
 
 
 def follow_keys(daemon: Daemon, *, by_signal: bool = True) -> asyncio.Task[NoReturn] | None:
-    """Start a task that reads the keys file when it changes, and on SIGHUP. Return None without a keys file.
+    """Start a task that reloads the keys file when it changes and on SIGHUP. Return None if there is no keys file.
 
-    SIGHUP then keeps its default effect, which ends the daemon when its terminal is closed.
+    Without a keys file, SIGHUP keeps its default effect: it ends the daemon when the terminal is closed.
     """
     keyring, woken = daemon.keyring, asyncio.Event()
     if keyring is None:
@@ -107,7 +107,7 @@ def follow_keys(daemon: Daemon, *, by_signal: bool = True) -> asyncio.Task[NoRet
 
 
 async def drain(runner: web.AppRunner, daemon: Daemon, seconds: float) -> None:
-    """Wait until the open requests finish. Send an error to the others, and at once if their body is incomplete."""
+    """Wait up to `seconds` for open requests, then send an error to the rest; an incomplete body gets it at once."""
     daemon.stopping = True
     for site in runner.sites:
         await site.stop()
@@ -141,7 +141,7 @@ async def _run(daemon: Daemon) -> NoReturn:
 
 
 def _stop_signals() -> asyncio.Event:
-    """Return an event that the first SIGTERM or SIGINT sets. The second signal ends the process."""
+    """Return an event that the first SIGTERM or SIGINT sets; a second signal ends the process at once."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
 
     def handle(number: int) -> None:
@@ -181,7 +181,7 @@ async def ready(request: web.Request) -> web.StreamResponse:
 
 
 async def complete_v1(request: web.Request) -> web.StreamResponse:
-    """Handle the path that OpenAI's and Tabby's APIs share. Only Tabby's bodies have `segments` or `debug_options`."""
+    """Handle a path that OpenAI's and Tabby's APIs share. Only Tabby's requests have `segments` or `debug_options`."""
     fields = await read_fields(request)
     if "segments" in fields or "debug_options" in fields:
         return await tabby.complete(request, fields)
@@ -212,7 +212,7 @@ PAGE_HEADERS = {
 
 
 async def send_file(request: web.Request) -> web.StreamResponse:
-    """Serve a file of the page, by default index.html. Any name that is not in PAGE_FILES gets 404."""
+    """Serve a file of the web page, by default index.html. Raise HTTPNotFound for a name that PAGE_FILES lacks."""
     name = request.match_info.get("name", "index.html")
     if name not in PAGE_FILES:
         raise web.HTTPNotFound

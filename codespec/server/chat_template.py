@@ -1,7 +1,8 @@
 """Render conversations with the target's chat template, in a separate process (`chat_template_process`).
 
-Only the template may write control tokens; `<|im_end|>` in a message must stay text. So the first characters of control
-tokens are replaced by placeholders in the messages before rendering, and restored after tokenization.
+Only the template may write control tokens; `<|im_end|>` in a message must remain plain text. Before rendering,
+placeholders therefore replace the first characters of control tokens in the messages. The tokenizer restores these
+characters after it has split the rendered text at control tokens.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 COMMAND = (sys.executable, "-P", "-m", "codespec.server.chat_template_process")
 START_SECONDS = 60.0  # its imports take one or two seconds, or ten on a busy machine
 MAX_REPLY = 12 * (2 * MAX_BODY + MAX_ADDED)  # bytes: JSON takes up to twelve for a character
-_WRONG = "messages can't be laid out by the model's chat template"
+_WRONG = "messages can't be rendered by the model's chat template"
 _FREE = (*range(0xFDD0, 0xFDF0), *range(0xF0000, 0xF1000))  # placeholders: noncharacters, then private-use characters
 
 
@@ -39,7 +40,7 @@ class ChatMessage(NamedTuple):
 
 
 def find_chat_template(tokenizer: TextTokenizer) -> str:
-    """Return the model's chat template, or "" if it has none. Of several templates, take the one named `default`."""
+    """Return the model's chat template, or "" if it has none. Of several templates, return the one named `default`."""
     template = tokenizer.config.get("chat_template")
     if isinstance(template, list):
         named = (entry for entry in template if isinstance(entry, dict) and entry.get("name") == "default")
@@ -50,7 +51,7 @@ def find_chat_template(tokenizer: TextTokenizer) -> str:
 def hide_control_tokens(
     tokenizer: TextTokenizer, conversation: Sequence[ChatMessage]
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the input of the template process, and the placeholder of each hidden character."""
+    """Return the input for the template process, and the placeholder of each replaced character."""
     placeholders = find_placeholders(tokenizer.control_starts, [message.content for message in conversation])
     table = str.maketrans(placeholders)
     messages = [{"role": message.role, "content": message.content.translate(table)} for message in conversation]
@@ -62,29 +63,29 @@ def hide_control_tokens(
 def encode_prompt(
     tokenizer: TextTokenizer, rendered: str, placeholders: Mapping[str, str]
 ) -> tuple[tuple[int, ...], str]:
-    """Return the token ids of a rendered conversation, and their text."""
+    """Return the token ids of a rendered conversation, and the text of these tokens."""
     ids = tuple(tokenizer.encode_with_specials(rendered, placeholders))
     return ids, tokenizer.decode_bytes(ids).decode("utf-8", "replace")
 
 
 def find_placeholders(hidden: frozenset[str], texts: Sequence[str]) -> dict[str, str]:
-    """Map each hidden character to a placeholder of its own, which no text contains."""
+    """Map each of the `hidden` characters to its own placeholder, a character that none of the `texts` contains."""
     taken = set().union(*texts)
     free = [chr(code) for code in _FREE if chr(code) not in taken]
     if len(free) < len(hidden):
-        raise RequestError("messages contain too many private-use characters: leave them out.", "messages")
+        raise RequestError("messages contain too many private-use characters: remove these characters.", "messages")
     return dict(zip(sorted(hidden), free, strict=False))
 
 
 class ChatTemplates:
-    """Renders one conversation at a time. The process starts on first use, and again after it was killed."""
+    """Renders one conversation at a time, in a process that starts on first use and again after it was killed."""
 
     def __init__(self) -> None:
         self._process: asyncio.subprocess.Process | None = None
         self._lock = asyncio.Lock()
 
     async def render(self, conversation: Mapping[str, Any]) -> str:
-        """Return the text of a conversation from `hide_control_tokens`. Raise RequestError if the template fails."""
+        """Render a conversation that `hide_control_tokens` has prepared. Raise RequestError if the template fails."""
         async with self._lock:
             reply: dict[str, Any] = {}
             try:
@@ -94,7 +95,7 @@ class ChatTemplates:
                     await self.close()
         if "text" in reply:
             return str(reply["text"])
-        raise RequestError(f"{_WRONG} ({clip(reply['error'], 200)}): change their roles or order.", "messages")
+        raise RequestError(f"{_WRONG} ({clip(reply['error'], 200)}): change message roles or their order.", "messages")
 
     async def close(self) -> None:
         process, self._process = self._process, None
@@ -115,8 +116,8 @@ class ChatTemplates:
                 return reply
         except (TimeoutError, ConnectionError, ValueError) as error:  # ValueError: the reply is cut or too long
             late = isinstance(error, TimeoutError)
-            why = f"it takes longer than {SECONDS} s" if late else "the process that renders it crashed"
-            raise RequestError(f"{_WRONG} ({why}): use /v1/completions, or another model.", "messages") from error
+            why = f"the template takes longer than {SECONDS} s" if late else "the template process crashed"
+            raise RequestError(f"{_WRONG} ({why}): use /v1/completions or another model.", "messages") from error
 
     async def _running(self) -> asyncio.subprocess.Process:
         if self._process is None:

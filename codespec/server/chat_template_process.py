@@ -1,7 +1,8 @@
-"""A process that renders conversations with a model's chat template; it replies to each line of JSON with another.
+"""A process that renders conversations with a model's chat template, and answers each line of JSON with another.
 
 A chat template is a program that comes with the model. Jinja's sandbox denies access to files, but does not prevent
-endless loops or the use of all memory. So this process limits its memory, and the daemon kills it if it is too slow.
+endless loops or the use of all memory. This process therefore limits its own memory, and the daemon kills a process
+that is too slow.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ MAX_ADDED = 1 << 20  # characters that a template may add to twice the messages
 
 
 def render(conversation: Mapping[str, Any]) -> dict[str, str]:
-    """Render `messages` with `template` and the special `tokens`. Return {"text": …} or {"error": …}."""
+    """Render a conversation's `messages` with its `template` and `tokens`. Return {"text": …} or {"error": …}."""
     messages = conversation["messages"]
     try:
         template = _environment().from_string(conversation["template"])
@@ -60,7 +61,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
     from jinja2.utils import Namespace
 
     class Generation(Extension):
-        """`{% generation %}` marks the model's own words in training data. Its content is rendered as usual."""
+        """Renders the content of `{% generation %}`, a tag that marks the model's own text in training data."""
 
         tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
 
@@ -78,7 +79,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
         return datetime.now().strftime(form)
 
     class PublicNamespace(Namespace):
-        """A namespace without names that begin with an underscore, which could change Python's internals."""
+        """A namespace that refuses names with a leading underscore, which could change Python's internals."""
 
         def __init__(self, *pairs: Any, **values: Any) -> None:
             super().__init__()
@@ -102,7 +103,7 @@ def _write(reply: Mapping[str, str]) -> None:
 
 
 def _bound_memory() -> None:
-    """Limit the address space to MEMORY above its current size, where /proc reports that size."""
+    """Limit the address space to its current size plus MEMORY, if /proc reports the current size."""
     import resource
 
     try:

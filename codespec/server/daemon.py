@@ -1,4 +1,4 @@
-"""The daemon as HTTP handlers use it: the loaded model, the source of its text, a bounded queue, request metrics."""
+"""The daemon's state for HTTP handlers: the loaded model, the source of text, a bounded queue and request metrics."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Result = TypeVar("Result")
 
 @dataclass(slots=True)
 class Progress:
-    """The current phase of loading the models. The engine's thread writes it, and handlers read it."""
+    """The current phase of loading the models, which the engine's thread writes and handlers read."""
 
     phase: str = "waiting"
     begun: float = field(default_factory=time.monotonic)
@@ -51,7 +51,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The loaded model. When idle models are freed, only `engine` changes, to None."""
+    """The loaded model. When idle models are freed, only the field `engine` changes: it becomes None."""
 
     engine: Engine | None  # None if the models are freed or an upstream server generates the text
     name: str  # the model's name in replies
@@ -63,7 +63,7 @@ class Loaded:
     device: str = "cpu"
     mode: str = "exact"  # one of exact, fast and upstream
     variance: str = ""  # why the text is not exact although exact mode is configured
-    kernel: str = ""  # the native kernels of the target's products
+    kernel: str = ""  # the native kernels of the target's matrix products
     prompt_budget: int = 0  # maximum tokens of an editor prompt
     prefetch: bool = False
     drafter: str = "none"  # the drafter's name
@@ -74,7 +74,7 @@ class Loaded:
 
     @classmethod
     def of(cls, engine: Engine, name: str, context: int, slots: int, **more: Any) -> Loaded:
-        """Describe an engine. `more` sets further fields."""
+        """Describe an engine; `more` contains the values of further fields."""
         names = ("metrics", "notes", "mode", "variance", "kernel", "prompt_budget")
         facts = {fact: getattr(engine, fact) for fact in names}
         target = engine.target
@@ -86,11 +86,11 @@ class Loaded:
 
     def demand_tokens(self) -> None:
         if self.mode == "upstream":
-            raise ServeError("Only the upstream server has the model's tokenizer: send the request there.", 501)
+            raise ServeError("The daemon lacks the model's tokenizer: send the request to the upstream server.", 501)
 
 
 class Source(ABC):
-    """Runs requests and pushes events to their handles: an engine on its own thread, or a plugin.
+    """The interface of an engine thread or a plugin, which runs requests and pushes events to their handles.
 
     No method except `stop` blocks the event loop. An idle source has freed its models, and loads them again for the
     next request.
@@ -115,7 +115,7 @@ class Source(ABC):
 
     @property
     def warning(self) -> str:
-        """A sentence about a lasting fault of an upstream server, or ""."""
+        """A sentence about a persistent fault of the upstream server, or ""."""
         return ""
 
     @property
@@ -125,23 +125,23 @@ class Source(ABC):
 
     @abstractmethod
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start loading. Events are delivered on this loop."""
+        """Start to load the models; events are delivered on `loop`."""
 
     async def until_loaded(self) -> None:
-        """Wait until the models are loaded. Raise the error if loading fails."""
+        """Wait until the models are loaded, or raise the error if loading fails."""
         await self._ready.wait()
         if self.error is not None:
             raise self.error
 
     async def until_failed(self) -> NoReturn:
-        """Wait for a permanent failure, and raise its error."""
+        """Wait until the source fails permanently, and raise the error."""
         await self._failed.wait()
         assert self.error is not None
         raise self.error
 
     @abstractmethod
     def admit(self, handle: RequestHandle) -> None:
-        """Accept a request. Raise ServeError if the source takes none."""
+        """Accept a request. Raise ServeError if the source accepts no requests."""
 
     @abstractmethod
     def abort(self, handle: RequestHandle) -> None:
@@ -157,7 +157,7 @@ class Source(ABC):
 
 
 class Histogram:
-    """Counts of values by inclusive upper bounds."""
+    """Counts the observed values in buckets with inclusive upper bounds."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds = tuple(bounds)
@@ -169,13 +169,13 @@ class Histogram:
         self.sum += value * times
 
     def buckets(self) -> list[tuple[str, float]]:
-        """Return pairs of an upper bound and a cumulative count, as Prometheus needs them. The last bound is +Inf."""
+        """Return pairs of an upper bound and a cumulative count, as Prometheus expects. The last bound is +Inf."""
         ends = [*(f"{bound:g}" for bound in self.bounds), "+Inf"]
         return list(zip(ends, accumulate(self.counts), strict=True))
 
 
 class RequestMetrics:
-    """Counts of all requests since the daemon started, and the times of completed requests for text in seconds."""
+    """Counts of all requests since the daemon started, and durations of interactive requests in seconds."""
 
     def __init__(self) -> None:
         self.requests: Counter[str] = Counter()  # by priority
@@ -218,7 +218,7 @@ def _fault(error: CodespecError) -> str:
 
 
 class Daemon:
-    """A source of text with a queue of at most `queue` waiting requests."""
+    """The daemon: a source of text, and a queue of at most `queue` waiting requests."""
 
     def __init__(
         self,
@@ -247,12 +247,12 @@ class Daemon:
 
     @property
     def state(self) -> str:
-        """One of starting, ready, idle, stopping, failed and stopped."""
+        """The daemon's state: starting, ready, idle, stopping, failed or stopped."""
         return "stopping" if self.stopping else self.source.state
 
     @property
     def reason(self) -> str:
-        """Why the daemon is not ready, as a clause; "" if it is."""
+        """A clause that says why the daemon is not ready, or "" if it is ready."""
         source = self.source
         if source.error is not None:
             return source.error.fault.clause
@@ -262,7 +262,7 @@ class Daemon:
 
     @property
     def warning(self) -> str:
-        """A sentence about the first file that can't be used or lasting fault, or ""."""
+        """A sentence about the first persistent fault or unusable file, or "" if there is none."""
         unkept = (f"{note[:1].upper()}{note[1:]}; make room there." for note in self._notes if isinstance(note, Unkept))
         faults = (fault for read in self.faults if (fault := read()))
         return self.output.warning or self.source.warning or next(faults, "") or next(unkept, "")
@@ -272,7 +272,7 @@ class Daemon:
         return [] if self.source.loaded is None else self.source.loaded.notes
 
     def print_notes(self) -> None:
-        """Print the engine's notes that were not printed before to stderr."""
+        """Print to stderr the engine's notes that have not been printed yet."""
         for note in self._notes[self._printed :]:
             print(f"codespec: {note}", file=sys.stderr, flush=True)
         self._printed = len(self._notes)
@@ -302,7 +302,7 @@ class Daemon:
             raise
 
     def edit_format(self, loaded: Loaded) -> EditFormat | str:
-        """Return the prompt format of the model's next edits, or a clause that says why it has none."""
+        """Return the model's prompt format for next edits, or a clause that says why the model has none."""
         if loaded.mode == "upstream":
             return "only the upstream server has the model's tokenizer: serve the model here"
         return find_format(self._edit_format, loaded.name, loaded.tokenizer)
@@ -311,7 +311,7 @@ class Daemon:
     def submit(
         self, handle: RequestHandle, scope: str, account: Account | None = None, session: str = ""
     ) -> Iterator[None]:
-        """Submit a request, and abort it on exit if it has not ended. Raise ServeError if the daemon can't take it."""
+        """Submit a request, and abort it on exit if it has not ended. Raise ServeError if the daemon refuses it."""
         slots = self.ready().slots
         if self.num_open >= slots + self.queue and not self._make_room(scope):
             if account is not None:
@@ -335,14 +335,14 @@ class Daemon:
                 self.source.abort(handle)
 
     async def call(self, function: Callable[[Loaded], Result]) -> Result:
-        """Run a function with the model between two rounds; load idle models again first. Raise ServeError."""
+        """Run a function with the model between two rounds, after idle models are loaded again. Raise ServeError."""
         self.last_used = time.monotonic()
         return await self.source.call(lambda: function(self.loaded()))
 
     def _make_room(self, scope: str) -> bool:
-        """Refuse the newest waiting request of the client with the most open ones, if `scope` would still have fewer.
+        """Refuse the newest waiting request of the client with the most open requests.
 
-        Return whether a request was refused.
+        Return False if no request was refused, because the client `scope` would then have as many open requests itself.
         """
         counts = Counter(handle.request.scope for handle in self._open if not handle.over)
         busiest, most = counts.most_common(1)[0]

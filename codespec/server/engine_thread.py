@@ -1,7 +1,8 @@
 """The only thread that uses the engine: it loads the engine, runs rounds while there is work, and sleeps otherwise.
 
-Handlers put requests and calls into the queue, which outlives an engine whose models are freed. Messages for clients
-return to the event loop in one batch per round. If a round fails, its requests run again one at a time.
+Handlers put requests and function calls into a queue, which remains in use when the engine is freed and loaded again.
+Messages for clients are passed to the event loop in one batch per round. If a round fails, its requests run again one
+at a time.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ PREFETCH_DELAY = 0.15  # seconds after a finished text; the user's next keystrok
 
 
 class EngineThread(Source):
-    """Owns the engine that `load` returns.
+    """A thread that owns the engine that `load` returns.
 
-    After `idle_unload` seconds without work (0: never) it frees the engine, and loads it again for the next request.
+    After `idle_unload` seconds without work (0: never), the thread frees the engine until the next request.
     """
 
     def __init__(self, load: Callable[[Progress], Loaded], idle_unload: float = 0.0) -> None:
@@ -69,12 +70,12 @@ class EngineThread(Source):
         self.queue.put(lambda refusal: self.queue.admit(handle, refusal))
 
     def abort(self, handle: RequestHandle) -> None:
-        """Drop a request that its client has left, before the next round."""
+        """Drop a request before the next round."""
         handle.left = True
 
     async def call(self, function: Callable[[], Result]) -> Result:
         if self._num_calls >= MAX_CALLS:
-            raise ServeError(f"{MAX_CALLS} calls wait for the engine: try again in a moment.", 429, 1)
+            raise ServeError(f"{MAX_CALLS} calls are waiting for the engine: try again in a moment.", 429, 1)
         future: Future[Result] = Future()
         self._num_calls += 1
         try:
@@ -93,13 +94,13 @@ class EngineThread(Source):
         return not self._thread.is_alive()
 
     def use(self, engine: Engine, patience: float | None = None) -> None:
-        """Run an engine for the requests in the queue; with `patience`, also prefetch, as `Queue` describes."""
+        """Use an engine for the requests in the queue; if `patience` is set, also prefetch (see `Queue`)."""
         self.engine = engine
         self.queue.slots, self.queue.finish, self.queue.patience = engine.queue.slots, engine.queue.finish, patience
         engine.queue = self.queue
 
     def round(self) -> None:
-        """Run one engine step for the choices that the queue chooses, without the requests that clients have left."""
+        """Drop the requests of disconnected clients, and run one engine step for the choices that the queue selects."""
         for handle in self.queue.handles:
             if handle.left:
                 self.queue.abort(handle)
@@ -147,7 +148,7 @@ class EngineThread(Source):
                 return
 
     def _load(self, metrics: Metrics | None) -> bool:
-        """Load the engine, which counts on in `metrics`. Return False if that failed for good."""
+        """Load the engine, which continues the counts in `metrics`. Return False if loading failed permanently."""
         try:
             loaded = self.load(self.progress)
         except CodespecError as error:
@@ -155,7 +156,7 @@ class EngineThread(Source):
             return False
         except BaseException as error:  # thread boundary: any library error, panics included, becomes one sentence
             log_failure("the models did not load", error)
-            self._give_up(ServeError(f"The models did not load ({type(error).__name__}): see the log above.", 503))
+            self._give_up(ServeError(f"The models did not load ({type(error).__name__}): see the daemon's log.", 503))
             return False
         engine = loaded.engine
         assert engine is not None
@@ -167,7 +168,7 @@ class EngineThread(Source):
         return True
 
     def _serve(self) -> bool:
-        """Run the engine's rounds. Return True once it is idle, and False if it has ended."""
+        """Run the engine's rounds. Return True once the engine is idle, or False if the thread must end."""
         assert self.engine is not None
         try:
             while self._wait():
@@ -184,7 +185,7 @@ class EngineThread(Source):
             return False
 
     def _free(self) -> Metrics:
-        """Free the engine and return its metrics. Handlers see its facts in the meantime."""
+        """Free the engine and return its metrics. Handlers can still read the other fields of `loaded`."""
         assert self.loaded is not None
         self.loaded, self.engine = replace(self.loaded, engine=None), None
         self.queue.finish = lambda sequence, reason: None
@@ -207,7 +208,7 @@ class EngineThread(Source):
         self._deliver()
 
     def _wait(self) -> bool:
-        """Wait for something to do. Return False to stop, or after `idle_unload` idle seconds."""
+        """Wait for work. Return False if the thread must stop, or after `idle_unload` idle seconds."""
         planned = self.queue.idle_for(time.perf_counter())
         arrived = self.queue.wait(planned if planned is not None else self.idle_unload or None)
         return (arrived or planned is not None) and not self._stopping
@@ -230,7 +231,7 @@ def _hand_out(deliveries: Sequence[Delivery]) -> None:
 
 
 def _answer(future: Future[Result], function: Callable[[], Result], refusal: CodespecError | None) -> None:
-    """Give a caller the result of its function, or the refusal to run it."""
+    """Set the future to the result of the function, or to the error of the failure or refusal."""
     if not future.set_running_or_notify_cancel():
         return  # its client has disconnected
     try:
@@ -246,7 +247,7 @@ def _answer(future: Future[Result], function: Callable[[], Result], refusal: Cod
 
 
 def release_memory() -> None:
-    """Return freed memory to the system: objects in cycles, the pages that malloc keeps, and torch's cache on a GPU."""
+    """Return unused memory to the system: reference cycles, free pages of malloc, and torch's GPU cache."""
     gc.collect()
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
@@ -260,7 +261,7 @@ def release_memory() -> None:
 def loader(
     config: EngineConfig, check_packages: Callable[[], None], prefetch: bool = False
 ) -> Callable[[Progress], Loaded]:
-    """Return a function that loads the models. It looks for them before it imports the engine, which takes seconds."""
+    """Return a function that locates the models, then imports the engine's packages, and then loads the models."""
 
     def load(progress: Progress) -> Loaded:
         def report(phase: str) -> None:
@@ -291,7 +292,7 @@ def loader(
 
 
 def model_names(config: EngineConfig) -> tuple[str, ...]:
-    """Return all values of the setting `model`, in any case, that select these models; () for a folder."""
+    """Return the values of the setting `model` (in any letter case) that select these models; () for a folder."""
     name = config.model or (STARTER_NAME if config.target == EngineConfig().target else config.target)
     entry = find_entry(name)
     if entry:
@@ -300,7 +301,7 @@ def model_names(config: EngineConfig) -> tuple[str, ...]:
 
 
 def public_name(model: str) -> str:
-    """Return a model's name for clients: its hub id, or its folder's name without the path."""
+    """Return the model's name that clients see: its hub id, or the last part of its path."""
     if Path(model).is_relative_to(SHIPPED):
         name = Path(model).name
         return {"target": "codespec-starter", "drafter": "codespec-starter-drafter"}.get(name, f"codespec-{name}")

@@ -1,6 +1,6 @@
 """The API keys of the people and programs that share a daemon, and the usage of each key since the daemon started.
 
-A line of the keys file is a JSON object: {"name": "ana", "sha256": "…", "created": "2026-11-26"}. The file holds the
+A line of the keys file is a JSON object: {"name": "ana", "sha256": "…", "created": "2026-11-26"}. The file contains the
 SHA-256 of each key, never the key itself. A key is 256 random bits, which can't be guessed, so a slow password hash
 would add nothing. Keys are looked up by their hash, so response times reveal nothing about them.
 """
@@ -57,19 +57,19 @@ class Key:
 
 
 def read_keys(file: Path) -> tuple[Key, ...]:
-    """Return the keys of a file. Raise ConfigError, with the line's number, for an invalid line or an unsafe file."""
+    """Return the keys in a file. Raise ConfigError for an unsafe file, or for an invalid line with the line number."""
     try:
         with open_regular(file) as opened:
             status = os.fstat(opened.fileno())
             data = opened.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         why = str(error) if isinstance(error, Unreadable) else getattr(error, "strerror", "") or type(error).__name__
-        raise ConfigError(f"The keys file {file} can't be read ({why})", "make one with `codespec keys add`") from error
+        raise ConfigError(f"The keys file {file} can't be read ({why})", "run `codespec keys add`") from error
     shared = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     if sys.platform != "win32" and (shared or status.st_uid not in (0, os.geteuid())):
         raise ConfigError(f"Other users can write to the keys file {file}", f"run `chmod 600 {file}` as its owner")
     if len(data) > MAX_BYTES:
-        raise ConfigError(f"The keys file {file} is longer than {MAX_BYTES >> 10} KiB", "revoke old keys")
+        raise ConfigError(f"The keys file {file} is longer than {MAX_BYTES >> 10} KiB", "delete the lines of old keys")
     lines = data.removeprefix(codecs.BOM_UTF8).split(b"\n")
     keys = tuple(_parse(line, f"Line {number} of {file}") for number, line in enumerate(lines, 1) if line.strip())
     _check(keys, file)
@@ -96,7 +96,7 @@ def revoke_key(file: Path, name: str) -> None:
         keys = read_keys(file)
         left = [key for key in keys if key.name != name]
         if len(left) == len(keys):
-            raise ConfigError(f"{file} has no key named {name!r}", "`codespec keys list` shows the names")
+            raise ConfigError(f"{file} has no key named {name!r}", "run `codespec keys list` to see the names")
         _write(file, left)
 
 
@@ -126,8 +126,8 @@ def _checked(values: dict[str, Any], where: str) -> Key:
 
 def _check(keys: tuple[Key, ...], file: Path) -> None:
     if len(keys) > MAX_KEYS:
-        raise ConfigError(f"The keys file {file} has more than {MAX_KEYS} keys", "revoke old ones")
-    for what, fix in (("name", "revoke one, or choose another name"), ("sha256", "remove one of the lines")):
+        raise ConfigError(f"The keys file {file} has more than {MAX_KEYS} keys", "delete the lines of old keys")
+    for what, fix in (("name", "choose another name for one of them"), ("sha256", "remove one of the lines")):
         value, times = Counter(getattr(key, what) for key in keys).most_common(1)[0] if keys else ("", 0)
         if times > 1:
             raise ConfigError(f"{file} has two keys with the {what} {value}", fix)
@@ -135,13 +135,13 @@ def _check(keys: tuple[Key, ...], file: Path) -> None:
 
 @contextmanager
 def _locked(file: Path) -> Iterator[None]:
-    """Hold the file's lock. Raise ConfigError if another process holds it for 10 seconds."""
+    """Hold the file's lock. Raise ConfigError if another process holds the lock for 10 seconds."""
     if file.is_symlink():
-        raise ConfigError(f"{file} is a symbolic link", "name the file that it points to")
+        raise ConfigError(f"{file} is a symbolic link", "give the path that it points to")
     with ExitStack() as stack:
         try:
             if not stack.enter_context(lock_file(Path(f"{file}.lock"), 10)):
-                raise TimeoutError(errno.ETIMEDOUT, "another process holds its lock")
+                raise TimeoutError(errno.ETIMEDOUT, "another process holds the file's lock")
         except OSError as error:
             raise _unwritable(file, error) from error
         yield
@@ -166,11 +166,11 @@ def _write(file: Path, keys: Iterable[Key]) -> None:
 
 def _unwritable(file: Path, error: OSError) -> ConfigError:
     why = error.strerror or type(error).__name__
-    return ConfigError(f"The keys file {file} can't be written ({why})", "make its folder writable, or make room there")
+    return ConfigError(f"The keys file {file} can't be written ({why})", "make its folder writable, or free disk space")
 
 
 class Account:
-    """The usage of one key, or of the owner, since the daemon started."""
+    """The usage of one API key, or of the owner's token, since the daemon started."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -192,10 +192,10 @@ class Account:
 
 
 class Keyring:
-    """The accounts of the keys in a file.
+    """The accounts of the API keys in a keys file.
 
-    If the file can't be used, the constructor raises ConfigError; later, the previous keys stay valid and `fault` says
-    why the file can't be used.
+    If the keys file can't be used, the constructor raises ConfigError. If a later version of the file can't be used,
+    the previous keys remain valid and `fault` gives the reason.
     """
 
     def __init__(self, file: Path) -> None:
@@ -215,7 +215,7 @@ class Keyring:
         return self._by_hash.get(hash_of_key(key)) if key else None
 
     def hash_by_id(self, key_id: str) -> str | None:
-        """Return the hash of the key with this id, which a client sends to request a proof, or None."""
+        """Return the hash of the key with the id that a client sent to request a proof, or None."""
         return self._by_id.get(key_id)
 
     def refresh(self) -> list[Account]:
@@ -234,7 +234,7 @@ class Keyring:
         return self._replace(keys)
 
     def _replace(self, keys: tuple[Key, ...]) -> list[Account]:
-        """Replace the keys, but keep the accounts of those that remain. Return the accounts of removed keys."""
+        """Replace the keys, but not the accounts of remaining keys. Return the accounts of removed keys."""
         former, self._by_hash = self._by_hash, {}
         for key in keys:
             account = self._by_hash[key.sha256] = former.pop(key.sha256, Account(key.name))
@@ -243,7 +243,7 @@ class Keyring:
         return list(former.values())
 
     def _file_version(self) -> tuple[int, ...]:
-        """Return the file's times, size and inode number; () if it can't be read."""
+        """Return the times, the size and the inode number of the keys file, or () if they can't be read."""
         try:
             state = os.stat(self.file)
         except (OSError, ValueError):
@@ -252,7 +252,7 @@ class Keyring:
 
 
 async def watch(keyring: Keyring, woken: asyncio.Event, end: Callable[[Account], None]) -> NoReturn:
-    """Check the keys file for changes every second and when `woken` is set. Call `end` for each removed key."""
+    """Check the keys file for changes every second and when `woken` is set. Call `end` for each removed account."""
     while True:
         with suppress(TimeoutError):
             async with asyncio.timeout(WATCH_SECONDS):

@@ -1,4 +1,4 @@
-"""The daemon's log, and stdout and stderr that survive a full disk, which /health reports.
+"""The daemon's log, and replacements for stdout and stderr that survive a full disk; /health reports the fault.
 
 No line of the log contains a client's text, a path, a document's name or any other string from a client.
 """
@@ -25,7 +25,7 @@ LOST = b"\ncodespec: lines are missing here because they could not be written\n"
 
 
 def log_failure(what: str, error: BaseException) -> None:
-    """Log a failure with the exception's type and traceback. Its message is left out, as it may contain source text."""
+    """Log the type and traceback of an exception, but not its message, which may contain source text."""
     log.error("%s (%s)\n%s", what, type(error).__name__, "".join(traceback.format_tb(error.__traceback__)))
 
 
@@ -39,7 +39,7 @@ def start_logging(access: bool) -> None:
 
 
 class LogOutput:
-    """stdout and stderr. A full log file, of about `most` bytes (0: unlimited), drops its older half."""
+    """stdout and stderr. At about `most` bytes (0: no limit), a log file loses its older half."""
 
     def __init__(self, most: int = 0) -> None:
         self.most = most
@@ -48,12 +48,12 @@ class LogOutput:
 
     @property
     def warning(self) -> str:
-        """A sentence about lines that can't be written, or ""."""
+        """A sentence that says why log lines can't be written, or ""."""
         faults = [fault for stream in self._streams if (fault := stream.retry())]
         return f"The daemon's log can't be written ({faults[0]}): make room on its disk." if faults else ""
 
     def wrap(self, stream: TextIO | None) -> TextIO | None:
-        """Return a stream to the same file that never raises on write, or the same stream for a terminal."""
+        """Return a stream to the same file that never raises on write, or a terminal's stream as it is."""
         try:
             if stream is None or stream.isatty():
                 return stream
@@ -77,7 +77,7 @@ class _SafeStream(io.FileIO):
         self._fault = ""
 
     def write(self, data: ReadableBuffer, /) -> int:
-        """Accept all data, even if they can't be written. The next successful write begins with a note about them."""
+        """Accept all data, even if writing fails; the next successful write begins with a note about the lost lines."""
         new = bytes(data)
         with self._output.lock:
             left = LOST + new if self._fault else new
@@ -91,7 +91,7 @@ class _SafeStream(io.FileIO):
         return len(new)
 
     def retry(self) -> str:
-        """If the last write failed, try to write again. Return why writing fails, or ""."""
+        """If the last write failed, try again. Return the reason why writing still fails, or ""."""
         if self._fault:
             self.write(b"")
         return self._fault
@@ -111,7 +111,7 @@ class _SafeStream(io.FileIO):
 
 @contextmanager
 def safe_output(most: int = 0) -> Iterator[LogOutput]:
-    """Within the block, replace stdout and stderr by streams that never raise on write."""
+    """Within the `with` block, replace stdout and stderr with streams that never raise on write."""
     output, former = LogOutput(most), (sys.stdout, sys.stderr)
     sys.stdout, sys.stderr = (output.wrap(stream) for stream in former)
     try:

@@ -1,7 +1,7 @@
 """The daemon's metrics as Prometheus metric families.
 
-The names are those of vLLM with the prefix `codespec:`, and more for speculation. A scrape reads a snapshot of the
-engine's counters, so it never waits for a round.
+Metrics that vLLM also has use its names, with the prefix `codespec:`. A scrape reads a snapshot of the engine's
+counters, so it never waits for a round of the engine.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ NO_LABELS: Labels = MappingProxyType({})
 
 
 class DaemonCollector(Collector):
-    """Collects the metrics of a daemon, with the usage of `key` only ("": of all keys).
+    """Collects the metrics of a daemon, including the usage of the API key `key` ("": of all keys).
 
-    Metrics of requests and of the engine have the model's name as a label, so they exist only once it is loaded.
+    Metrics of requests and of the engine have the model's name as a label, so they exist only once the model is loaded.
     """
 
     def __init__(self, daemon: Daemon, key: str = "") -> None:
@@ -78,7 +78,7 @@ def _of_daemon(daemon: Daemon) -> Iterator[Metric]:
 
 
 def _of_keys(accounts: Sequence[Account]) -> Iterator[Metric]:
-    """Yield the usage of each key. The labels come from the keys file, so a request can't create new ones."""
+    """Yield the usage of each key. The labels come from the keys file, so a request can't create new labels."""
     for name, about, attribute in (
         ("key_requests_total", "The key's POST requests.", "requests"),
         ("key_prompt_tokens_total", "Prompt tokens of the key's requests.", "prompt_tokens"),
@@ -151,16 +151,16 @@ def _of_drafts(tallies: Mapping[Key, int], model: Labels) -> Iterator[Metric]:
 
 
 def _of(tallies: Mapping[Key, int], kind: str) -> list[tuple[Key, int]]:
-    """Return the tallies of one kind with the rest of their keys, sorted."""
+    """Return the tallies whose keys begin with `kind`, sorted, with the rest of each key."""
     return sorted((key[1:], count) for key, count in tallies.items() if key[0] == kind)
 
 
 def _family(
     name: str, about: str, names: Sequence[str], samples: Iterable[tuple[Key, float]], labels: Labels
 ) -> Metric:
-    """Return a family with a sample for each key, which gives the values of the labels `names`.
+    """Return a metric family with one sample per key; the parts of a key are the values of the labels `names`.
 
-    The family is a counter if its name ends in _total, else a gauge.
+    A family is a counter if its name ends in _total, else a gauge.
     """
     kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
     family = kind(PREFIX + name, about, labels=[*labels, *names])

@@ -1,15 +1,15 @@
-"""The middleware of every request: access log, errors as replies, bounds on connections, access control, scopes.
+"""Middleware for all requests: access log, error replies, connection limits, access control and client scopes.
 
-Without a token or keys, the daemon answers only requests from its own machine, under a local host name. Web pages of
-other origins are refused.
+Without a token or keys, the daemon answers only requests from its own machine that use a local host name. Requests from
+web pages of other origins are refused.
 
-The limit of open files bounds the number of connections. At that bound, a new connection replaces the oldest one
-without a request, or else the oldest one whose request is incomplete. If all connections are busy, a few more are
-accepted, which get an error or the reply of /health.
+The limit on open files determines the maximum number of connections. At the maximum, a new connection replaces the
+oldest connection without a request, or else the oldest one whose request is incomplete. If all connections are busy, a
+few more are accepted, but only for an error or a health reply.
 
 Data cached for one client is never used for another, because cached token counts and timings would reveal its text. A
 client is identified by its user and its API key. The system reports the user of a Unix socket's peer and, on Linux, of
-a connection from this machine. Without a key and a user, each connection is a separate client.
+a TCP connection from this machine. If neither key nor user is known, each connection counts as a separate client.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
 
 
 class Connections:
-    """The connections of one application. `files` is the process's limit of open files."""
+    """The open connections of one application. `files` is the process's limit on open files."""
 
     def __init__(self, files: int) -> None:
         room = max(files, MIN_FILES) - OWN_FILES
@@ -115,7 +115,7 @@ class Connections:
         return server()
 
     def watch(self, open_paths: Collection[str]) -> Middleware:
-        """Return a middleware that tracks open requests, and refuses those over the limit except for `open_paths`."""
+        """Return a middleware that tracks open requests, and refuses those over the limit unless in `open_paths`."""
 
         @web.middleware
         async def follow(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -130,11 +130,11 @@ class Connections:
         return follow
 
     def report(self) -> None:
-        """Log that the limit was reached, but only once, because repeated lines could fill the disk."""
+        """Log that the connection limit was reached, but only once, because repeated lines could fill the disk."""
         if not self._reported:
             self._reported = True
             log.warning(
-                "%d connections are open, the most that the limit of open files allows: each new one closes an idle "
+                "%d connections are open, the most that the limit on open files allows: each new one closes an idle "
                 "one; a higher `ulimit -n` allows up to %d (logged once)",
                 len(self._alive),
                 MAX,
@@ -182,7 +182,7 @@ class _Refusing(asyncio.Protocol):
 
 
 def open_files() -> int:
-    """Return the process's limit of open files. Raise ConfigError for a limit that is too low."""
+    """Return the process's limit on open files. Raise ConfigError if the limit is too low."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit != resource.RLIM_INFINITY and limit < MIN_FILES:
         fix = f"allow {MIN_FILES} or more with `ulimit -n`"
@@ -195,7 +195,7 @@ CONNECTIONS: web.AppKey[Connections] = web.AppKey("connections", Connections)
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The accepted credentials. Without a `token` and a `keyring`, requests need none; /metrics may have its own."""
+    """The accepted credentials. Without `token` and `keyring`, no route but /metrics can require a token."""
 
     token: str = ""
     metrics_token: str = ""
@@ -206,7 +206,7 @@ class Access:
         return not self.token and self.keyring is None
 
     def identify(self, request: web.Request) -> Account | None:
-        """Return the account of a request, if any. Raise Refused if its token is missing or not valid for its route."""
+        """Return a request's account or None. Raise Refused if the request lacks a token that the route accepts."""
         token, route = _bearer(request), route_of(request)
         if _is_same(token, self.token):
             return self.keyring.owner if self.keyring else None
@@ -231,7 +231,7 @@ def own_key(request: web.Request) -> str:
 
 
 def guard(host: str, access: Access, open_paths: Collection[str] = ()) -> Middleware:
-    """Return a middleware that refuses foreign hosts and origins, and missing tokens except for `open_paths`."""
+    """Return a middleware that refuses foreign hosts and origins, and requires a token except for `open_paths`."""
     names = {*LOCAL_NAMES, host.lower(), f"[{host}]".lower()} if is_loopback(host) else None
 
     @web.middleware
@@ -280,7 +280,7 @@ Peer = tuple[int | None, str]  # the user id of a connection, if known, and a un
 
 
 class Scopes:
-    """Finds the scope of each request. Scopes contain keys only as hashes with a secret of this process."""
+    """Determines the scope of each request. A scope contains a key only as a hash with a secret of this process."""
 
     def __init__(self, tables: Sequence[Path] = TABLES) -> None:
         self._tables = tables
@@ -290,7 +290,7 @@ class Scopes:
         self._lock = asyncio.Lock()  # keeps requests in order, because a newer request for a document ends older ones
 
     async def of(self, request: web.Request) -> str:
-        """Return the scope of a request, which names its client."""
+        """Return the scope of a request, a text that identifies its client."""
         key = key_of(request.headers)
         async with self._lock:
             user, name = await self._peer(request.transport)
@@ -333,14 +333,14 @@ class Scopes:
 
 
 def key_of(headers: Mapping[str, str]) -> str:
-    """Return all keys in the headers, joined by newlines, or "" if there are none."""
+    """Return all API keys in the headers, joined by newlines, or "" if there are none."""
     _, _, token = headers.get("Authorization", "").strip().partition(" ")
     keys = [token.strip(), *(headers.get(name, "").strip() for name in KEY_HEADERS)]
     return "\n".join(keys) if any(keys) else ""
 
 
 def find_user(table: str, peer: End, own: End) -> int | None:
-    """Return the id of the user whose process holds the peer's socket in one of Linux's tables, or None."""
+    """Look up a peer's socket in one of Linux's TCP tables, and return the id of the socket's user, or None."""
     row = re.search(rf" {MAPPED}{_spell(*peer)} {MAPPED}{_spell(*own)} (.*)", table)
     if row is None:
         return None
@@ -349,7 +349,7 @@ def find_user(table: str, peer: End, own: End) -> int | None:
 
 
 def _spell(address: str, port: int) -> str:
-    """Return an address as in Linux's tables: 32-bit hexadecimal words in native byte order, and the port."""
+    """Return an address as in Linux's TCP tables: 32-bit hexadecimal words in native byte order, and the port."""
     packed = ipaddress.ip_address(address).packed
     words = struct.unpack(f"={len(packed) // 4}I", packed)
     return "".join(f"{word:08X}" for word in words) + f":{port:04X}"

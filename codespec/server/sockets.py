@@ -1,7 +1,7 @@
-"""The daemon's sockets, a TCP port and a Unix socket in the user's state folder, and the proof of its identity.
+"""The daemon's TCP and Unix sockets, and the endpoint that proves the daemon's identity.
 
-A stale Unix socket is replaced, but never one in use. Daemons that start at the same path take turns, because one could
-otherwise remove a socket that another has just created.
+A stale Unix socket is replaced; a Unix socket in use never is. Daemons that start with the same socket path take turns,
+because one could otherwise remove a socket that another has just created.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ TURN_SECONDS = 5.0  # to wait for other daemons that create sockets in the same 
 
 
 class Runner(web.AppRunner):
-    """A runner whose sites accept connections within the limit."""
+    """An application runner that applies the connection limit to all its sites."""
 
     @property
     def server(self) -> Any:
-        """The factory of each connection's protocol, which sites call; None before `setup`."""
+        """The function with which sites create the protocol of each connection; None before `setup`."""
         server = super().server
         return None if server is None else partial(self.app[CONNECTIONS].protocol, server)
 
 
 async def listen(runner: web.AppRunner, config: ServeConfig) -> None:
-    """Open the sockets and print their addresses. Raise ConfigError if one is in use."""
+    """Open the sockets and print their addresses. Raise ConfigError if an address is in use."""
     try:
         await _start(web.TCPSite(runner, config.host, config.port, backlog=runner.app[CONNECTIONS].backlog))
     except OSError as error:
@@ -67,7 +67,7 @@ async def listen(runner: web.AppRunner, config: ServeConfig) -> None:
 
 
 class _UnixSite(web.SockSite):
-    """A Unix socket, which is removed on stop unless another daemon has since replaced it."""
+    """A site on a Unix socket, which is removed on stop unless another daemon has replaced the socket."""
 
     def __init__(self, runner: web.AppRunner, own: socket.socket, path: Path, backlog: int) -> None:
         super().__init__(runner, own, backlog=backlog)
@@ -82,7 +82,7 @@ class _UnixSite(web.SockSite):
 
 
 async def _start(site: web.BaseSite) -> None:
-    """Start a site, then raise its listen backlog: asyncio accepts as many connections at once as the site's own."""
+    """Start a site, then raise its listen backlog, but not the number of connections that asyncio accepts at once."""
     await site.start()
     assert isinstance(site._server, asyncio.Server)
     for own in site._server.sockets:
@@ -112,7 +112,7 @@ def _why_not(config: ServeConfig, error: OSError) -> str:
 
 @asynccontextmanager
 async def claimed(path: Path, backlog: int) -> AsyncIterator[socket.socket]:
-    """Yield a socket that listens at `path`, which the caller must serve before other daemons probe it on exit.
+    """Yield a socket that listens at `path`. On exit, when other daemons can probe the socket, it must be served.
 
     Raise ConfigError if the path is in use, and OSError if the socket can't be created.
     """
@@ -134,7 +134,7 @@ async def claimed(path: Path, backlog: int) -> AsyncIterator[socket.socket]:
 
 
 def _clear(path: Path) -> None:
-    """Remove a stale socket. Raise ConfigError for anything else at the path."""
+    """Remove a stale socket. Raise ConfigError if anything else exists at the path."""
     try:
         state = path.lstat()
     except FileNotFoundError:
@@ -169,7 +169,7 @@ def _bind(path: Path, backlog: int) -> socket.socket:
 
 
 async def prove(request: web.Request) -> web.Response:
-    """Reply to a nonce with the daemon's proof for the local address of the connection."""
+    """Reply to a nonce with the daemon's proof of identity for the local address of the connection."""
     if request.content_length is None or request.content_length > MAX_PROOF_BODY:
         raise Refused(f"The body must have at most {MAX_PROOF_BODY} bytes: send only a nonce.", "body", 413)
     with await read_fields(request) as fields:
@@ -186,7 +186,7 @@ async def prove(request: web.Request) -> web.Response:
 
 
 def proof_keys(token: str) -> proof.Keys:
-    """Return the keys for the daemon's proof. If the user's secret can't be used, print why and use only the token."""
+    """Return the keys for proving identity. If the user's secret can't be used, print why and use only the token."""
     try:
         return proof.own_keys(token)
     except ConfigError as error:

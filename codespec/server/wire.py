@@ -34,8 +34,8 @@ class Refused(RequestError):
 class Fields:
     """A JSON object whose fields are read with type checks. A null field counts as absent.
 
-    The end of a `with` block frees the values, which a handler that waits or streams no longer needs. Methods raise
-    RequestError, with the field's name, for an invalid value.
+    Leaving a `with` block frees the values, because a handler does not need them while it waits or streams. Methods
+    raise RequestError with the field's name if a value is invalid.
     """
 
     def __init__(self, values: Mapping[str, Any], above: str = "") -> None:
@@ -64,7 +64,7 @@ class Fields:
                 raise RequestError(f"{shown} is unknown: the fields are {', '.join(known)}.", shown)
 
     def read(self, schema: type[B]) -> B:
-        """Return the sent fields of a declared body. Raise RequestError for the first unknown or invalid field."""
+        """Return the fields that `schema` declares. Raise RequestError for the first unknown or invalid field."""
         declared = body_fields(cast(type, schema))
         self.only(declared)
         for name, field in declared.items():
@@ -99,7 +99,7 @@ class Fields:
         return str(value)
 
     def text(self, name: str, default: str | None = None, most: int = MAX_TEXT) -> str:
-        """Return a text without lone surrogates; required if `default` is None."""
+        """Return a text without lone surrogates; the field is required if `default` is None."""
         value = self._get(name, default)
         if not isinstance(value, str):
             self._refuse(name, "text")
@@ -110,7 +110,7 @@ class Fields:
         return value
 
     def whole(self, name: str, default: int, least: int, most: int) -> int:
-        """Return an integer within bounds. All numbers have bounds, because some determine memory and time."""
+        """Return an integer within bounds. All numbers have bounds, because some determine memory use and run time."""
         value = self._get(name, default)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
@@ -160,7 +160,7 @@ class Fields:
         return [item if isinstance(item, str) else tuple(item) for item in items]
 
     def ids(self, name: str, limit: int) -> tuple[int, ...]:
-        """Return token ids below `limit`."""
+        """Return a list of token ids, all below `limit`."""
         value = self._get(name, [])
         if value != [] and not (_is_ids(value) and min(value) >= 0 and max(value) < limit):
             self._refuse(name, f"a list of token ids from 0 to {limit - 1}")
@@ -192,13 +192,13 @@ class Fields:
         return [Fields(item, f"{self.label(name)}[{place}].") for place, item in enumerate(value)]
 
     def differs(self, name: str, values: Iterable[Any]) -> bool:
-        """Return whether a field is present with a value other than these."""
+        """Return whether a field is present with a value that is not among `values`."""
         return name in self and self._values[name] not in tuple(values)
 
     def refuse_unless(self, name: str, harmless: Iterable[Any], why: str) -> None:
-        """Raise RequestError if a field has a value other than the `harmless` ones, which change nothing."""
+        """Raise RequestError if a field has a value other than the `harmless` ones, which have no effect."""
         if self.differs(name, harmless):
-            raise RequestError(f"{self.label(name)} can't be served ({why}): leave it out.", self.label(name))
+            raise RequestError(f"{self.label(name)} is not supported ({why}): leave it out.", self.label(name))
 
     def _get(self, name: str, default: Any) -> Any:
         value = self._values.get(name)
@@ -226,7 +226,7 @@ async def read_fields(request: web.Request) -> Fields:
 
 
 async def _read_body(request: web.Request) -> bytearray:
-    """Read the whole body, of which aiohttp's own `read` would keep a copy."""
+    """Read the whole body without aiohttp's own `read`, which would retain a copy of the body."""
     body = bytearray()
     try:
         async with asyncio.timeout(READ_SECONDS):
@@ -235,9 +235,11 @@ async def _read_body(request: web.Request) -> bytearray:
                 if len(body) > MAX_BODY:
                     raise Refused(f"The body is longer than {MAX_BODY >> 20} MiB: send less text.", "body", 413)
     except TimeoutError as error:
-        raise Refused(f"The body did not come within {READ_SECONDS:g} s: send it faster.", "body", 408) from error
+        raise Refused(f"The body did not arrive within {READ_SECONDS:g} s: send it faster.", "body", 408) from error
     except web.RequestPayloadError as error:
-        raise RequestError("The body does not match its headers (length or encoding): correct them.", "body") from error
+        raise RequestError(
+            "The body does not match its headers: correct Content-Length or Transfer-Encoding.", "body"
+        ) from error
     return body
 
 
@@ -281,7 +283,7 @@ def clip(text: str, most: int = 80) -> str:
 
 
 def dump(value: Any) -> bytes:
-    """Return compact JSON on one line: llama.vim reads lines, and drops a reply that has a space after a colon.
+    """Return compact JSON on one line, because llama.vim reads lines and drops replies with a space after a colon.
 
     Line separators are escaped, because some clients split lines at them.
     """
@@ -307,14 +309,14 @@ def error_body(error: CodespecError) -> dict[str, Any]:
 
 
 def error_reply(error: CodespecError, body: Any = None) -> web.Response:
-    """Return an error as a response, with `error_body` unless a dialect gives its own body."""
+    """Return the HTTP response for an error, with `error_body` unless a dialect passes its own `body`."""
     wait = error.retry_after if isinstance(error, ServeError) else 0
     headers = {"Retry-After": str(wait)} if wait else None
     return reply(error_body(error) if body is None else body, _status_of(error), headers)
 
 
 class StreamReply:
-    """A streamed reply. The connection of a client that does not read is closed."""
+    """A streamed reply, which closes the connection if the client does not read."""
 
     def __init__(self, request: web.Request, content_type: str) -> None:
         self._request = request
@@ -322,7 +324,7 @@ class StreamReply:
         self.response = web.StreamResponse(headers=headers)
 
     async def send(self, data: bytes) -> None:
-        """Write one piece of the body. Raise ConnectionResetError if the client does not read it in time."""
+        """Write one piece of the body. Raise ConnectionResetError if the client does not read the data in time."""
         if not self.response.prepared:
             await self.response.prepare(self._request)
         try:
@@ -331,7 +333,7 @@ class StreamReply:
         except TimeoutError as error:
             if self._request.transport is not None:
                 self._request.transport.abort()
-            raise ConnectionResetError("the client does not read") from error
+            raise ConnectionResetError("the client does not read the reply") from error
 
     async def end(self) -> web.StreamResponse:
         await self.response.write_eof()

@@ -232,8 +232,8 @@ def test_home_is_opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     [
         ("thread", "the closest is threads"),
         ("Threads", "the closest is threads"),
-        ("", f"known are {', '.join(NAMES)}"),
-        ("x.y", f"known are {', '.join(NAMES)}"),
+        ("", f"choose one of {', '.join(NAMES)}"),
+        ("x.y", f"choose one of {', '.join(NAMES)}"),
     ],
 )
 def test_unknown_keys(key: str, fix: str, file: Path) -> None:

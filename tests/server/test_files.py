@@ -63,7 +63,7 @@ def test_files_are_of_one_document_and_client_and_can_be_forgotten(toy: Served) 
         ({"document": "a", "files": [{"path": "b.py", "text": "x" * 65_537}]}, "at most 65536 characters"),
         (
             {"document": "a", "files": [{"path": "b.py", "text": "x" * 65_536}] * 9},
-            "at most 524288 characters together",
+            "at most 524288 characters in total",
         ),
         ({"document": "a", "files": [{"path": "b.py", "text": ""}] * 65}, "at most 64 objects"),
         ({"document": "a", "files": [{"path": "b.py", "text": "\ud800"}]}, "lone surrogates"),

@@ -75,7 +75,7 @@ def test_patience_ends(seconds: float) -> None:
 def test_a_body_that_does_not_come_whole(served: Process) -> None:
     with connection(served, post(b'{"prefix"', 1000)) as half:
         told = half.recv(1 << 16)
-    assert told.startswith(b"HTTP/1.1 408") and b"The body did not come within 1 s" in told
+    assert told.startswith(b"HTTP/1.1 408") and b"The body did not arrive within 1 s" in told
 
 
 def test_a_connection_without_another_request(served: Process) -> None:

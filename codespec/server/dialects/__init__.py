@@ -1,1 +1,1 @@
-"""One file per dialect: each converts request bodies to CompletionRequests and completions to its own replies."""
+"""The API dialects, a module for each: it converts request bodies to requests, and completions to reply bodies."""

@@ -59,7 +59,7 @@ async def look_up_in(request: web.Request) -> web.Response:
     if not document:
         raise RequestError("document must not be empty: name the document that the files are for.", "document")
     if sum(len(file.text) for file in files) > MAX_FILE_TEXT:
-        raise RequestError(f"files must have at most {MAX_FILE_TEXT} characters together: send fewer.", "files")
+        raise RequestError(f"files must have at most {MAX_FILE_TEXT} characters in total: send fewer files.", "files")
     daemon = request.app[DAEMON]
     daemon.loaded()  # raises ServeError if no requests are accepted
     texts = [file.text.encode() for file in files]
@@ -103,7 +103,7 @@ def read_request(fields: Fields, context: int) -> RequestHandle:
 
 
 def read_snippets(name: str, files: Iterable[FileBody]) -> tuple[Snippet, ...]:
-    """Return the files of a field without secret lines. Raise RequestError if the name of a file suggests secrets."""
+    """Return the files of a field without lines that hold secrets. Raise RequestError if a path suggests secrets."""
     snippets = tuple(Snippet(file.get("path", ""), without_secrets(file["text"])) for file in files)
     for place, snippet in enumerate(snippets):
         if is_secret(snippet.path):
@@ -119,7 +119,7 @@ def encode_error(error: CodespecError) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class EditRequest:
-    """A checked request for next edits. The model rewrites the lines around each of the `places`."""
+    """A validated request for next edits. The model rewrites the lines around each of the `places`."""
 
     context: EditContext
     places: Sequence[int]  # rows of the document
@@ -128,7 +128,7 @@ class EditRequest:
 
 
 async def edit(request: web.Request) -> web.StreamResponse:
-    """Stream the edits around each place, and an event at the end of each place."""
+    """Stream the edits around each place of the request, and a `done` event for each place."""
     daemon = request.app[DAEMON]
     daemon.ready()
     with await read_fields(request) as fields:
@@ -187,7 +187,7 @@ def read_edit(fields: Fields) -> EditRequest:
 
 
 def prepare(daemon: Daemon, wanted: EditRequest) -> list[Answer]:
-    """Return an answer for each place, with a request handle or with the reason why there is none."""
+    """Return an Answer for each place, with a request handle or with the reason why there is no request."""
     loaded = daemon.loaded()
     form = daemon.edit_format(loaded)
     return [_prepare_place(loaded, form, wanted, number, row) for number, row in enumerate(wanted.places)]
@@ -223,7 +223,7 @@ def _prepare_place(loaded: Loaded, form: EditFormat | str, wanted: EditRequest, 
 class Answer:
     """Turns the model's text for one place into edits, within a window of lines that begins at `row`.
 
-    Each edit is ready once the text agrees with the old lines again. Without a `handle`, `reason` is a sentence that
+    An edit is sent as soon as the text matches the old lines again. Without a `handle`, `reason` is a sentence that
     says why there is no request.
     """
 
@@ -250,7 +250,7 @@ class Answer:
         ]
 
     def read(self, event: Event) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield the name and the data of each server-sent event."""
+        """Yield the name and the data of each server-sent event for an engine event."""
         if isinstance(event, TextEvent):
             yield from self._send(self._reader.feed(event.text))
         elif isinstance(event, DoneEvent):
@@ -295,7 +295,7 @@ async def scrape(request: web.Request) -> web.StreamResponse:
 
 
 async def stats(request: web.Request) -> web.StreamResponse:
-    """Return the daemon's state and its metrics as JSON. A request with a key gets only the usage of this key."""
+    """Return the daemon's state and its metrics as JSON. A request with a key gets only this key's usage."""
     daemon = request.app[DAEMON]
     loaded = daemon.source.loaded
     about: dict[str, Any] = {"version": __version__, "state": daemon.state, "reason": daemon.reason}

@@ -73,7 +73,7 @@ async def infill(request: web.Request) -> web.StreamResponse:
     loaded = request.app[DAEMON].loaded()
     reason = shared.missing_fim(loaded)
     if reason:
-        sentence = f"/infill is not supported by this model ({reason}): load one that does, or use /completion."
+        sentence = f"/infill is not supported by this model ({reason}): load another model, or use /completion."
         raise ServeError(sentence, 501)
     with await read_fields(request) as fields:
         answer = read_infill(fields, loaded)
@@ -177,7 +177,7 @@ def to_json(completion: Completion, answer: LlamaCppReply) -> dict[str, Any]:
 
 
 def indented(text: str, least: int) -> str:
-    """Cut a text before the first line with less than the `least` indentation; drop blank lines at its end.
+    """Cut a text before the first line with an indentation below `least`, and drop white space before the cut.
 
     The first line, which continues the cursor's line, and blank lines are not checked.
     """
@@ -189,7 +189,7 @@ def indented(text: str, least: int) -> str:
 
 
 def _stop(completion: Completion, answer: LlamaCppReply, *, cut: bool) -> dict[str, str]:
-    """Return why a text ended, with the stop word that follows it in the decoded token ids, if any."""
+    """Return the reason why a text ended, and the stop word, which the decoded token ids contain after the text."""
     stop = STOP_TYPES[completion.finish_reason]
     if cut or stop != "eos":
         return {"stop_type": "limit" if cut else stop, "stopping_word": ""}
@@ -222,7 +222,7 @@ def _speed(name: str, count: int, spent: float) -> dict[str, float]:
 
 
 def select_fields(result: dict[str, Any], wanted: tuple[str, ...] | None) -> dict[str, Any]:
-    """Return the wanted fields (None: all). A name may be a path with slashes, such as `timings/draft_n`."""
+    """Return the `wanted` fields (None: all). A name may be a path with slashes, such as `timings/draft_n`."""
     if wanted is None:
         return result
     selected = {}

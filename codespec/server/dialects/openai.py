@@ -1,8 +1,8 @@
 """OpenAI's API for minuet, llm-ls, Continue and Zed, and Mistral's fill-in-the-middle endpoint for Continue and minuet.
 
 A legacy completion fills in the middle if it has a suffix, or if its prompt has the markers of a known model family,
-which are replaced by the target's. Chat completions need a model with a chat template. Mistral's endpoint takes fields
-of a legacy completion and returns choices in the format of a chat.
+which the target's own markers replace. Chat completions require a chat template, except for fill-in-the-middle prompts.
+Mistral's endpoint reads the fields of a legacy completion and returns choices in chat format.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ async def complete(request: web.Request, fields: Fields) -> web.StreamResponse:
 
 
 def _read_legacy(fields: Fields, loaded: Loaded) -> tuple[list[RequestHandle], dict[str, Any]]:
-    """Return a handle for each prompt, and arguments for `respond`."""
+    """Return a request handle for each prompt, and keyword arguments for `respond`."""
     fields.text("model", "", MAX_PATH)
     notes = shared.refuse_unread(fields, OPENAI)
     sampling, echo, streams = _read_sampling(fields), fields.flag("echo"), _read_stream(fields)
@@ -84,7 +84,7 @@ def _read_legacy(fields: Fields, loaded: Loaded) -> tuple[list[RequestHandle], d
 
 
 def _best(written: int, wanted: int, done: Sequence[Completion]) -> Sequence[Completion]:
-    """Return the `wanted` choices of each prompt's `written` ones with the highest mean log-probability per token."""
+    """Of each prompt's `written` choices, return the `wanted` ones with the highest mean log-probability per token."""
     if written == wanted:
         return done
     groups = (done[start : start + written] for start in range(0, len(done), written))
@@ -139,8 +139,8 @@ async def chat_complete(request: web.Request) -> web.StreamResponse:
 def _read_hole(last: chat_template.ChatMessage, loaded: Loaded, notes: list[str]) -> dict[str, Any]:
     """Return the fields of `shared.read_prompt` if the last message is a fill-in-the-middle prompt, else {}.
 
-    Clients without legacy completions send fill-in-the-middle prompts as chat, as Qwen's documentation suggests. A chat
-    template would turn such a prompt into a request to explain the code.
+    Clients that lack legacy completions send fill-in-the-middle prompts as chat messages, as Qwen's documentation
+    suggests. A chat template would turn a fill-in-the-middle prompt into a request to explain the code.
     """
     whole = last.role == "user" and not shared.missing_fim(loaded) and split_ready_made(last.content)
     return shared.read_prompt(last.content, Fields({}), loaded, notes, "messages") if whole else {}
@@ -164,7 +164,7 @@ def _read_chat(fields: Fields, loaded: Loaded, notes: list[str]) -> dict[str, An
     length = "max_completion_tokens" if "max_completion_tokens" in fields else "max_tokens"
     top, wanted = fields.whole("top_logprobs", 0, 0, MAX_LOGPROBS), fields.flag("logprobs")
     if top and not wanted:
-        raise RequestError("top_logprobs needs logprobs to be true: send both, or none.", "top_logprobs")
+        raise RequestError("top_logprobs requires logprobs to be true: send both or neither.", "top_logprobs")
     tokens = shared.read_max_tokens(fields, length, loaded.context, notes, default=256)
     return {**_read_sampling(fields), "max_tokens": tokens, "logprobs": top if wanted else None}
 
@@ -190,7 +190,7 @@ async def models(request: web.Request) -> web.StreamResponse:
 
 
 async def model(request: web.Request) -> web.StreamResponse:
-    """Return the model by its name. Raise Refused (404) for any other name."""
+    """Describe the served model. Raise Refused (HTTP 404) if the path names another model."""
     loaded, name = request.app[DAEMON].loaded(), request.match_info["name"]
     if name != loaded.name:
         raise Refused(f"model {clip(name)} is not served here: use {loaded.name}.", "model", 404)
@@ -198,7 +198,7 @@ async def model(request: web.Request) -> web.StreamResponse:
 
 
 def _model(loaded: Loaded) -> dict[str, Any]:
-    """Return the model in OpenAI's format, with the additional fields of Mistral and vLLM."""
+    """Return a description of the model in OpenAI's format, with additional fields of Mistral and vLLM."""
     chats, fills = bool(chat_template.find_chat_template(loaded.tokenizer)), not shared.missing_fim(loaded)
     return {
         "id": loaded.name,
@@ -238,7 +238,7 @@ async def respond(
     echoes: Sequence[str] = (),
     choose: Callable[[Sequence[Completion]], Sequence[Completion]] = lambda done: done,
 ) -> web.StreamResponse:
-    """Reply with a stream, or as a whole with the completions that `choose` keeps. `echoes` begin the choices."""
+    """Reply with a stream, or at once with the completions that `choose` selects. Each choice begins with its echo."""
     names = shared.TokenNames(loaded.tokenizer) if with_logprobs else None
     frame = {
         "id": f"{form.prefix}-{secrets.token_hex(12)}",
@@ -262,7 +262,7 @@ async def respond(
 
 
 def _usage(done: Sequence[Completion], choices: int) -> dict[str, Any]:
-    """Return the token counts of all prompts and choices. A prompt counts once, whatever its number of `choices`.
+    """Return the token counts of all prompts and choices. A prompt counts once, regardless of its number of `choices`.
 
     Only verified tokens of the client's prediction count as accepted or rejected.
     """
@@ -288,7 +288,7 @@ def _encoder(
     with_usage: bool,
     echoes: Sequence[str],
 ) -> Callable[[Event], list[bytes]]:
-    """Return a function that encodes events as chunks. `names` is None if no log-probabilities were requested."""
+    """Return a function that encodes events as chunks of a stream. `names` is None without log-probabilities."""
     count = sum(handle.request.n for handle in handles)
     sent = [0] * count  # characters by choice
     placers = [shared.TokenPlacer(names) for _ in sent] if names else []

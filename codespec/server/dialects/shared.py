@@ -1,9 +1,9 @@
 """Code shared by the dialects: read the fields of a request, submit it, collect or stream its reply.
 
-Each dialect has a table of the fields that its API documents and codespec does not support. A field that would change
-the reply is refused by name, unless it has one of its neutral values, which change nothing. A field that editors send
-with every request only gets a note, because a refusal would end their completions. Fields that affect only speed or
-memory (`cache_prompt`, `id_slot`, `keep_alive`, `num_gpu`) and unknown fields are ignored.
+Each dialect has a table of the fields that its API documents and codespec does not support. An unsupported field that
+would change the reply is refused by name, unless its value is neutral (has no effect). An unsupported field that
+editors send with every request only adds a note to the reply, because a refusal would disable their completions. Fields
+that affect only speed or memory (`cache_prompt`, `id_slot`, `keep_alive`, `num_gpu`) and unknown fields are ignored.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SESSION = re.compile(r"[\w.:-]{1,128}", re.ASCII)  # a valid x-session-id; other
 
 
 class Unread(NamedTuple):
-    """Why a field is not supported, and its neutral values. If `noted`, other values get a note, not an error."""
+    """Why a field is not supported, and its neutral values. If `noted`, other values cause a note, not an error."""
 
     why: str
     neutral: tuple[Any, ...] = ()
@@ -62,7 +62,7 @@ MAX_LIKELY = {  # samplers of both llama.cpp and Ollama
 
 
 def refuse_unread(fields: Fields, table: Mapping[str, Unread]) -> list[str]:
-    """Return notes about unsupported fields. Raise RequestError for the first one that would change the reply."""
+    """Return notes about unsupported fields. Raise RequestError if an unsupported field would change the reply."""
     notes = []
     for name, row in table.items():
         if not row.noted:
@@ -98,7 +98,7 @@ def with_field_names(names: Mapping[str, str]) -> Callable[[Handler], Handler]:
 def read_max_tokens(
     fields: Fields, name: str, context: int, notes: list[str], default: int = 64, least: int = -2
 ) -> int:
-    """Return the number of tokens to generate, at most half the context. A negative number requests that maximum."""
+    """Return the number of tokens to generate, at most half the context. A negative number requests the maximum."""
     wanted = fields.whole(name, default, least, MAX_COUNT)
     granted = min(wanted if wanted >= 0 else context, max(1, context // 2))
     if wanted > granted:
@@ -132,7 +132,7 @@ def read_sampling(
     names: Mapping[str, str] = MappingProxyType({}),
     hottest: float = 2.0,
 ) -> dict[str, Any]:
-    """Return the temperature (at most `hottest`) and the wanted sampling fields. `names` has the client's names."""
+    """Return the temperature (at most `hottest`) and the `wanted` fields. `names` maps them to the client's names."""
     values = {name: SAMPLING[name](fields, names.get(name, name)) for name in wanted}
     return {"temperature": fields.number("temperature", 0.0, 0.0, hottest), **values}
 
@@ -143,7 +143,7 @@ def read_prompt(
     """Return fields of a CompletionRequest: prefix, suffix and snippets, or token ids.
 
     The client sends a `suffix` field, or writes the fill-in-the-middle markers of a known model family into its prompt
-    (the field `name`), or does both. The prompt of a next-edit client also gives a prediction and stop texts.
+    (the field `name`), or does both. A next-edit prompt also determines a prediction and stop texts.
     """
     suffix = fields.text("suffix", "")
     if suffix:
@@ -166,9 +166,9 @@ def read_prompt(
 
 
 def read_edit(prompt: str, loaded: Loaded) -> dict[str, Any] | None:
-    """Return the request fields of a next-edit client's prompt, or None for any other prompt or one that is too long.
+    """Return the request fields of a next-edit client's prompt, or None if the prompt is too long or of another kind.
 
-    An upstream server gets the prompt as text, because it parses control tokens itself.
+    An upstream server gets the prompt as text, because that server parses control tokens itself.
     """
     found = read_edit_prompt(prompt) if len(prompt) <= loaded.context * MAX_CHARS else None
     if found is None:
@@ -181,14 +181,14 @@ def read_edit(prompt: str, loaded: Loaded) -> dict[str, Any] | None:
 
 
 def make_request(texts: Mapping[str, Any], settings: Mapping[str, Any]) -> CompletionRequest:
-    """Combine the fields of `read_prompt` with the client's settings, whose prediction wins; stop texts add up."""
+    """Combine `texts` with `settings`, whose prediction takes precedence; the stop texts of both apply."""
     prediction = settings.get("prediction") or texts.get("prediction", "")
     stops = tuple(dict.fromkeys((*settings.get("stop", ()), *texts.get("stop", ()))))
     return CompletionRequest(**{**texts, **settings, "prediction": prediction, "stop": stops})
 
 
 def prompt_text(prompt: Prompt, loaded: Loaded) -> str:
-    """Return a prompt as text. Skip unknown ids, which the engine refuses later."""
+    """Return a prompt as text, without unknown token ids, which the engine refuses later."""
     if isinstance(prompt, str):
         return prompt
     token_bytes = loaded.tokenizer.token_bytes
@@ -222,7 +222,7 @@ def require_fim(loaded: Loaded, name: str, fix: str = "leave it out") -> None:
 
 @asynccontextmanager
 async def submitted(request: web.Request, handles: Iterable[RequestHandle]) -> AsyncIterator[None]:
-    """Submit handles on the account of the client's key. Abort the unfinished ones on exit. Raise ServeError."""
+    """Submit requests, counted for the client's key, and abort the unfinished ones on exit. Raise ServeError."""
     session = request.headers.get(SESSION_HEADER, "")
     session = session if SESSION.fullmatch(session) else ""
     scope = await request.app[SCOPES].of(request)
@@ -249,7 +249,7 @@ async def stream(
 ) -> web.StreamResponse:
     """Stream the events of all handles, with choices numbered consecutively, and then `last`.
 
-    An error is raised if nothing was sent before, and otherwise sent in place of `last`.
+    An error is raised if no part of the reply was sent before, else the error is sent in place of `last`.
     """
     async with submitted(request, handles):
         try:
@@ -280,7 +280,7 @@ def notes_field(handles: Iterable[RequestHandle], done: Iterable[Completion]) ->
 
 
 class TokenNames:
-    """The texts of a tokenizer's tokens in replies with log-probabilities."""
+    """The names of a tokenizer's tokens in replies with log-probabilities."""
 
     def __init__(self, tokenizer: TextTokenizer) -> None:
         self.token_bytes = tokenizer.token_bytes
@@ -295,7 +295,7 @@ class TokenNames:
             return "bytes:" + "".join(f"\\x{byte:02x}" for byte in spelled)
 
     def entry(self, token: TokenLogprob) -> dict[str, Any]:
-        """Return a token's log-probability with the most likely tokens at its position, as OpenAI and llama.cpp do."""
+        """Return a token's log-probability with the most likely tokens there, in the format of OpenAI and llama.cpp."""
         top = [self._pair(*pair) for pair in token.top]
         return {**self._pair(token.id, token.logprob), "top_logprobs": top}
 
@@ -306,7 +306,7 @@ class TokenNames:
 class TokenPlacer:
     """The tokens of one choice with their character offsets.
 
-    Tokens may be added in batches of any size, and repeatedly, because a round that is run again repeats them.
+    Tokens may be added in batches of any size, and more than once, because a repeated round reports its tokens again.
     """
 
     def __init__(self, names: TokenNames) -> None:
@@ -317,7 +317,7 @@ class TokenPlacer:
         self._taken = 0
 
     def add(self, logprobs: Iterable[TokenLogprob]) -> None:
-        """Add the next tokens. Skip known tokens, and tokens after a gap until the gap is filled."""
+        """Add the next tokens. Skip tokens that were added before, and tokens after a gap until the gap is filled."""
         for token in logprobs:
             if token.place == len(self._placed):
                 self._placed.append((token, self._length))

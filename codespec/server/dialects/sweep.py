@@ -1,6 +1,6 @@
-"""The API of Sweep's local server, for Sweep's editor extensions: `POST /backend/next_edit_autocomplete`.
+"""The API of Sweep's local server for Sweep's editor extensions, with one endpoint for next edits.
 
-The extensions use any server on port 8081 of this machine, so `codespec serve --port 8081` serves them.
+Sweep's extensions use whatever server listens on local port 8081, so `codespec serve --port 8081` serves them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HUNK = re.compile(r"@@ -\d+(?:,\d+)? \+(\d+)(?:,\d+)? @@")
 
 
 async def next_edit(request: web.Request) -> web.StreamResponse:
-    """Reply with the edits around the cursor, as one line of JSON: the first edit, and all in `completions`."""
+    """Reply with one line of JSON: the fields of the first edit around the cursor, and all edits in `completions`."""
     began, daemon = time.perf_counter(), request.app[DAEMON]
     daemon.ready()
     with await read_fields(request) as fields:
@@ -85,9 +85,9 @@ def read_request(fields: Fields, offsets: Offsets) -> EditRequest:
 
 
 def read_changes(recent: str) -> Iterator[Change]:
-    """Yield the changes of a history: hunks of unified diffs, each file's after a line `File: PATH:`.
+    """Yield the changes in a history of unified-diff hunks; a line such as `File: a.py:` precedes the hunks of a file.
 
-    Files that may hold secrets are left out.
+    Changes to files that may hold secrets are left out.
     """
     path, row, old, new = "", -1, list[str](), list[str]()
     for line in [*recent.split("\n"), "File: "]:
@@ -105,7 +105,7 @@ def read_changes(recent: str) -> Iterator[Change]:
 
 
 class Offsets:
-    """The offsets of a text's rows, in bytes of UTF-8 or else in UTF-16 code units, as editors count."""
+    """The offsets of a text's rows, in bytes if `utf8` is true, else in UTF-16 code units, as editors count."""
 
     def __init__(self, text: str, *, utf8: bool) -> None:
         self.rows = text.split("\n")
@@ -119,7 +119,7 @@ class Offsets:
         return self._starts[row]
 
     def position(self, offset: int) -> tuple[int, int]:
-        """Return the row and the column of an offset. Raise RequestError for an offset after the end."""
+        """Return the row and the column of an offset. Raise RequestError for an offset after the end of the text."""
         if offset > self._starts[-1]:
             sentence = f"cursor_position must be at most {self._starts[-1]}, the length of file_contents."
             raise RequestError(sentence, "cursor_position")

@@ -34,12 +34,12 @@ async def complete(request: web.Request, fields: Fields) -> web.StreamResponse:
 
 
 def read_request(fields: Fields, loaded: Loaded) -> RequestHandle:
-    """Read a request. A raw prompt, usually with a model's markers, replaces the segments."""
+    """Read a request. A raw prompt, which usually contains a model's markers, is used instead of the segments."""
     fields.refuse_unless("mode", ("standard",), "only standard completions are supported")
     debug, segments = fields.part("debug_options"), fields.part("segments")
     raw = debug.text("raw_prompt", "") if debug else ""
     if segments is None and not raw:
-        raise RequestError("segments is missing: send it with a prefix.", "segments")
+        raise RequestError("segments is missing: send an object with a prefix.", "segments")
     source = segments if segments is not None and not raw else Fields({})
     notes: list[str] = []
     if raw:
