@@ -1,4 +1,4 @@
-"""Exceptions that are shown to the user as one sentence, which gives the problem and its fix.
+"""Exceptions that are shown to the user as one sentence with the problem and the fix.
 
 CodespecError
 ├── ConfigError       an invalid option or configuration key
@@ -10,7 +10,7 @@ CodespecError
 ├── MismatchError     output that differs from plain decoding in `exact` mode: a bug in codespec
 ├── ServeError        a request that the daemon cannot accept now or has lost; `status` is the HTTP status
 └── DaemonError       raised by the client: the daemon refuses a request or is not trusted
-    ├── Absent            nothing listens, or the daemon has ended
+    ├── Absent            nothing listens, or the daemon has exited
     └── Unproven          the peer has not proved that it is the user's daemon
 
 A `Finding` is one line of output of `codespec doctor` or `codespec check`.
@@ -28,15 +28,15 @@ FIELD = "\0"  # placeholder for the field's name in a fault's `what`
 def install_fix(extras: str = "", flags: str = "", folder: str = ".") -> str:
     """Return the clause that tells the user how to install a package from its folder in codespec's checkout.
 
-    The command never installs `codespec` by name. The name is not registered on the package index, so anyone could
-    register it, and run code on the machines of the users who follow the advice.
+    The command never installs `codespec` by name, because the name is not registered on the package index, so anyone
+    could register the name and run code on the machines of users who follow the advice.
     """
     package = f'"{folder}[{extras}]"' if extras else folder  # in quotes, because zsh expands brackets
     return f"run `{' '.join(['pip install', *flags.split(), package])}` in codespec's checkout"
 
 
 def quoted(sentence: str) -> Fault:
-    """Make a fault of a sentence from another process. The problem and the fix are not separated."""
+    """Create a fault from another process's error sentence, without separating the problem and the fix."""
     return Fault("", sentence.removesuffix("."))
 
 
@@ -50,8 +50,8 @@ class Fault:
     """The structured form of an error. `sentence` is the text for the user.
 
     `code` is a stable id such as "model_incomplete", or "" if no code depends on it. `what` is the problem, and
-    `fix` the fix ("": unknown), both without a full stop. `field` is the invalid field of a request or setting.
-    FIELD in `what` stands for the field's name, which differs between the protocols of clients.
+    `fix` is what the user should do ("": unknown), both without a full stop. `field` is the invalid field of a request
+    or setting. FIELD in `what` is a placeholder for the field's name, which differs between client protocols.
     """
 
     code: str
@@ -61,7 +61,7 @@ class Fault:
 
     @property
     def problem(self) -> str:
-        """The problem, in which FIELD is replaced by the field's name."""
+        """The problem, with FIELD replaced by the field's name."""
         return self.what.replace(FIELD, self.field)
 
     def within(self, what: str) -> Fault:
@@ -80,9 +80,9 @@ class Fault:
 
 
 class CodespecError(Exception):
-    """Base class of all errors for the user. A command exits with status 2, or with 1 for MismatchError.
+    """Base class of all errors that users see. A command that raises one exits with status 2, or 1 for MismatchError.
 
-    The argument is a `Fault`, a problem with its fix, or a whole sentence.
+    `problem` is a `Fault`, a whole sentence, or, with `fix`, a clause without a full stop.
     """
 
     def __init__(self, problem: Fault | str, fix: str = "") -> None:
@@ -131,10 +131,10 @@ class MismatchError(CodespecError):
 
 
 class ServeError(CodespecError):
-    """A request that the daemon cannot accept now or has lost.
+    """A request that the daemon can't accept now, or that the daemon has lost.
 
-    `status` is the HTTP status. `retry_after` is in seconds (0: do not retry). `state` is the daemon's state if it is
-    the reason: starting, stopping or failed.
+    `status` is the HTTP status. `retry_after` is in seconds (0: do not retry). `state` is "starting", "stopping" or
+    "failed" if the daemon's state is the reason for the error, else "".
     """
 
     party = ""  # label in the metrics of another program that is at fault
@@ -150,7 +150,7 @@ class DaemonError(CodespecError):
     """A daemon that can't serve its client.
 
     `again` is the number of seconds to wait before a retry, or None if a retry is useless. `status` is the HTTP status,
-    or 0 without a reply. The fault's `field` is the rejected field of the request, or "".
+    or 0 if there was no reply. The fault's `field` is the rejected field of the request, or "".
     """
 
     def __init__(self, problem: Fault | str, fix: str = "", again: float | None = None, status: int = 0) -> None:
@@ -160,11 +160,11 @@ class DaemonError(CodespecError):
 
 
 class Absent(DaemonError):
-    """Nothing listens at the address, or the daemon ended before the end of a reply."""
+    """Nothing listens at the address, or the daemon closed the connection before the end of a reply."""
 
 
 class Unproven(DaemonError):
-    """A peer that has not proved that it is the user's daemon. `locked`: the peer requires a token."""
+    """A peer that has not proved that it is the user's daemon. `locked` is true if the peer requires a token."""
 
     def __init__(self, problem: Fault | str, fix: str = "", locked: bool = False) -> None:
         super().__init__(problem, fix)
@@ -185,23 +185,23 @@ class Finding:
 
     @property
     def line(self) -> str:
-        """The line that a command prints."""
+        """The finding as a line of a command's output."""
         message = f"{self.message}: {self.fix}" if self.fix else self.message
         return f"{self.state:<9}{self.name:<14}{' '.join(message.split())}"
 
 
 def well(name: str, message: str) -> Finding:
-    """Make a finding that reports no problem."""
+    """Create a finding that reports no problem."""
     return Finding(name, "ok", message)
 
 
 def warning(name: str, message: str, fix: str) -> Finding:
-    """Make a finding for something that works with limitations."""
+    """Create a finding for something that works with limitations."""
     return Finding(name, "warning", message, fix)
 
 
 def failed(name: str, message: str, fix: str) -> Finding:
-    """Make a finding for something that does not work."""
+    """Create a finding for something that does not work."""
     return Finding(name, "failed", message, fix)
 
 
@@ -211,6 +211,6 @@ def from_fault(name: str, fault: Fault) -> Finding:
 
 
 def as_json(findings: Iterable[Finding]) -> dict[str, Any]:
-    """Return the output of `--json`: whether no check failed, and all findings."""
+    """Return the JSON object that `--json` prints: all findings, and `ok`, which is true if no check failed."""
     checks = [asdict(finding) for finding in findings]
     return {"ok": all(check["state"] != "failed" for check in checks), "checks": checks}

@@ -1,7 +1,7 @@
-"""Read untrusted files, UTF-8 text and JSON within size limits; lock files; cache results in files.
+"""Read untrusted files, UTF-8 text and JSON with size limits, lock files, and cache results in files.
 
-JSON is checked for nesting depth before it is parsed. Otherwise, a recursive parser would fail at a depth that depends
-on the interpreter and the call stack, and code that walks the values afterwards would fail at a smaller depth.
+The nesting depth of JSON is checked before parsing, because the depth at which a recursive parser fails depends on the
+interpreter and the call stack, and code that walks the parsed values would fail at a smaller depth.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Unreadable(OSError):
 
 
 def open_regular(file: Path) -> BufferedReader:
-    """Open a regular file for reading. Raises Unreadable for other kinds of files, and other OSErrors."""
+    """Open a file for reading. Raises Unreadable if the file is not a regular file, and other OSErrors."""
     if not stat.S_ISREG(file.stat().st_mode):  # opening a device can have side effects
         raise Unreadable("not a regular file")
     opened = open(os.open(file, _FLAGS), "rb")  # noqa: SIM115 - the caller closes it
@@ -60,7 +60,7 @@ def read_regular(file: Path, most: int) -> bytes:
 def read_named(file: Path) -> bytes:
     """Return the contents of a regular file that the user named. Raises OSError, which includes Unreadable.
 
-    Pipes and devices are refused, because reading one could block or exhaust the memory.
+    Pipes and devices are refused, because reading them could block or exhaust memory.
     """
     if file.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file))
@@ -68,7 +68,7 @@ def read_named(file: Path) -> bytes:
 
 
 class NotUtf8(ValueError):
-    """Raised if bytes are not UTF-8. The message names the encoding or the position of the first invalid byte."""
+    """Raised if bytes are not valid UTF-8. The message names the encoding or the position of the first invalid byte."""
 
 
 def read_text(file: Path) -> str:
@@ -85,7 +85,7 @@ def decode_text(data: bytes) -> str:
 
 
 def without_mark(data: bytes) -> bytes:
-    """Remove a UTF-8 byte-order mark. Raises NotUtf8 if the data begins with the mark of another encoding."""
+    """Remove a UTF-8 byte-order mark. Raises NotUtf8 if the data begins with the mark of UTF-16 or UTF-32."""
     name = next((_MARKS[mark] for mark in _MARKS if data.startswith(mark)), "")
     if name:
         raise NotUtf8(f"it is {name}")
@@ -108,7 +108,7 @@ class TooLarge(ValueError):
 def parse_json(data: bytes | bytearray, max_values: int = MAX_JSON_VALUES, *, finite: bool = False) -> Any:
     """Parse UTF-8 JSON. If `finite` is true, NaN and Infinity are invalid.
 
-    Raises TooLarge if a limit is exceeded and ValueError if the data is not valid JSON.
+    Raises TooLarge for excessive nesting or too many values, and ValueError if the data is not valid JSON.
     """
     _demand_bounds(data, max_values)
     refuse: Callable[[str], Any] | None = _refuse_constant if finite else None
@@ -139,8 +139,8 @@ def read_json(file: Path) -> dict[str, Any]:
 def _demand_bounds(data: bytes | bytearray, max_values: int) -> None:
     """Raise TooLarge if the JSON nests too deeply or contains too many values.
 
-    Every value except the outermost follows a comma or an opening bracket, so these characters are counted. If the
-    count is too high, it is repeated without strings, because source code in a string contains many of both.
+    Commas and opening brackets are counted, because their number limits the number of values. If the count is too
+    high, characters inside strings are excluded, because strings may contain source code.
     """
     opened = data.count(b"[") + data.count(b"{")
     if opened <= MAX_JSON_DEPTH and opened + data.count(b",") <= max_values:
@@ -169,7 +169,7 @@ def _outside_quotes(data: bytes | bytearray) -> Iterator[bytes]:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON value")
+    raise ValueError(f"{name} is not a valid JSON value")
 
 
 FORMAT = 1
@@ -179,16 +179,16 @@ Result = TypeVar("Result")
 
 
 class Unkept(str):
-    """A note that data can't be saved, so that the user must free disk space or fix a folder's permissions."""
+    """A note that data can't be saved until the user frees disk space or changes a folder's permissions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept(Generic[Result]):
-    """A result that is cached in a file. File errors become notes and are never raised.
+    """A result that is cached in a file. File errors are added to the notes and never raised.
 
     `spell` converts the result to JSON, and `parse` converts it back. For invalid content, `parse` raises
-    ArithmeticError, AttributeError, LookupError, TypeError or ValueError. Notes call the result `what`. They give
-    `on_corrupt` as the consequence of a corrupt file, and `on_unwritable` as that of a folder without write access.
+    ArithmeticError, AttributeError, LookupError, TypeError or ValueError. Notes name the result `what`
+    and state the consequence of a corrupt file (`on_corrupt`) or of a folder without write access (`on_unwritable`).
     """
 
     file: Path
@@ -199,7 +199,7 @@ class Kept(Generic[Result]):
     on_unwritable: str = "each start measures it again"
 
     def get(self, measure: Callable[[], Result], notes: MutableSequence[str]) -> Result:
-        """Return the saved result. If there is none, call `measure` and save its result."""
+        """Return the saved result. If no result is saved, call `measure` and save its result."""
         kept = self.load(notes)
         if kept is None:
             kept = measure()
@@ -223,7 +223,7 @@ class Kept(Generic[Result]):
         return None
 
     def save(self, result: Result, notes: MutableSequence[str]) -> None:
-        """Write the file. If that fails, add a note unless `notes` already has it."""
+        """Write the file. If writing fails, add a note unless `notes` already contains the note."""
         try:
             write(self.file, self.spell(result))
         except OSError as error:
@@ -232,7 +232,7 @@ class Kept(Generic[Result]):
                 notes.append(Unkept(note))
 
     def _set_aside(self) -> str:
-        """Rename the file, and return a clause with the new name, or "" if that fails."""
+        """Rename the file, and return a clause with the new name, or "" if renaming fails."""
         aside = self.file.with_name(self.file.name + CORRUPT)
         try:
             os.replace(self.file, aside)
@@ -242,13 +242,13 @@ class Kept(Generic[Result]):
 
 
 def digest(facts: object) -> str:
-    """Return a hash of `repr(facts)` in 24 hexadecimal digits, to name the file that depends on these facts."""
+    """Return a hash of `repr(facts)` in 24 hexadecimal digits, for naming a file that depends on these facts."""
     return hashlib.blake2b(repr(facts).encode(), digest_size=12).hexdigest()
 
 
 def _content(values: Any) -> Mapping[str, Any]:
     if not isinstance(values, dict) or values.get("format") != FORMAT or not isinstance(values.get("content"), dict):
-        raise ValueError("its format is unknown or belongs to another version")
+        raise ValueError("the file's format is unknown or belongs to another version")
     content: Mapping[str, Any] = values["content"]
     return content
 

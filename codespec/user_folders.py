@@ -25,7 +25,7 @@ _OTHERS_WRITE, _OTHERS = stat.S_IWGRP | stat.S_IWOTH, stat.S_IRWXG | stat.S_IRWX
 
 
 def at_home(name: str) -> str:
-    """Expand a leading ~ in a path, which shells leave unexpanded after `=` and in files.
+    """Expand a leading ~ in a path from a file or a flag such as `--config=~/x`, where shells do not expand ~.
 
     Raises ConfigError if the home folder is unknown or the path contains a NUL character.
     """
@@ -43,27 +43,27 @@ def named_path(name: str) -> Path:
 
 
 def state_folder() -> Path:
-    """Return the folder for learned state, daemon logs and the secret. On Linux: $XDG_STATE_HOME/codespec."""
+    """Return the folder for learned state, daemon logs and the secret (on Linux, $XDG_STATE_HOME/codespec)."""
     return _named_by("XDG_STATE_HOME") or _usual("state")
 
 
 def cache_folder() -> Path:
-    """Return the folder for reproducible data and measurements. On Linux: $XDG_CACHE_HOME/codespec."""
+    """Return the folder for reproducible data and measurements (on Linux, $XDG_CACHE_HOME/codespec)."""
     return _named_by("XDG_CACHE_HOME") or _usual("cache")
 
 
 def data_folder() -> Path:
-    """Return the folder for downloaded models. On Linux: $XDG_DATA_HOME/codespec."""
+    """Return the folder for downloaded models (on Linux, $XDG_DATA_HOME/codespec)."""
     return _usual("data")
 
 
 def config_folder() -> Path:
-    """Return the folder of the user's configuration file. On Linux: $XDG_CONFIG_HOME/codespec."""
+    """Return the folder of the user's configuration file (on Linux, $XDG_CONFIG_HOME/codespec)."""
     return _usual("config")
 
 
 def _usual(kind: str) -> Path:
-    """Return the user's folder of a kind by the system's conventions."""
+    """Return codespec's folder for "state", "cache", "data" or "config", by the operating system's conventions."""
     if sys.platform == "linux":  # where platformdirs need not be installed
         named = os.environ.get(f"XDG_{kind.upper()}_HOME", "")
         return Path(named if os.path.isabs(named) else os.path.expanduser(_ON_LINUX[kind])) / NAME
@@ -73,13 +73,13 @@ def _usual(kind: str) -> Path:
 
 
 def _named_by(variable: str) -> Path | None:
-    """Return our subfolder of the folder that an environment variable names, or None if the variable is not set."""
+    """Return the subfolder `codespec` of the folder in an environment variable, or None if the variable is not set."""
     named = os.environ.get(variable)
     return Path(named) / NAME if named else None
 
 
 def make_state_folder() -> Path:
-    """Return the state folder, created with mode 0700 if it does not exist. Raises OSError."""
+    """Return the state folder, creating a missing folder with mode 0700. Raises OSError."""
     folder = state_folder()
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -87,7 +87,7 @@ def make_state_folder() -> Path:
 
 
 def own_folder() -> Path:
-    """Return the state folder, created if necessary. Raises ConfigError if other users can write to the folder."""
+    """Return the state folder, creating it if necessary. Raises ConfigError if other users can write to the folder."""
     try:
         folder = make_state_folder()
         check_folder()
@@ -108,7 +108,7 @@ def check_folder() -> None:
 
 
 def read_secret() -> bytes:
-    """Return the user's secret, created on first use. Raises ConfigError if other users could have read the secret."""
+    """Return the user's secret, creating it on first use. Raises ConfigError if others could have read the secret."""
     file = own_folder() / "secret"
     try:
         if not os.path.lexists(file):
@@ -143,7 +143,7 @@ def socket_of(port: int) -> Path:
 
 
 def is_own_socket(path: Path) -> bool:
-    """Return whether the path is a socket of this user in a folder that no other user can change."""
+    """Return whether the path is a socket that this user owns, in a folder that no other user can change."""
     try:
         check_folder()
         status = path.lstat()
@@ -166,7 +166,7 @@ MAX_TOKEN_BYTES = 4096  # size of the token file
 
 
 def read_token(file: str, environment: Mapping[str, str] | None = None, least: int = MIN_TOKEN) -> str:
-    """Return the token from the file, else from CODESPEC_SERVE_TOKEN, else "".
+    """Return the token from the file if `file` is not "", else from CODESPEC_SERVE_TOKEN ("": no token).
 
     Raises ConfigError if the file can't be read, or if the token is shorter than `least` or not printable ASCII.
     """

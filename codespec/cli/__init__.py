@@ -1,7 +1,7 @@
 """The command line: one file per command. Each command imports torch and other slow packages only when it runs.
 
-Exit codes: 2 and one sentence for a user's mistake, 1 for output that differs from plain decoding, 130 for Ctrl-C, and
-0 without a message if the reader of stdout has closed the pipe.
+Exit codes: 0 for success or if the reader of stdout has closed the pipe, 1 for a failed check or output that differs
+from plain decoding, 2 for a user's mistake, and 130 for Ctrl-C.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ COMMANDS = (complete, serve, lsp, models, check, doctor, stats, keys)
 MISMATCH, INTERRUPTED = 1, 130  # exit codes
 FULL = {
     errno.ENOSPC: "no space left on the device",
-    errno.EDQUOT: "the disk quota is used up",
-    errno.EFBIG: "the limit of file sizes is reached",
+    errno.EDQUOT: "the disk quota is exhausted",
+    errno.EFBIG: "the limit on file sizes is reached",
 }
 
 
 def build_parser(parts: Mapping[str, str] | None = None) -> argparse.ArgumentParser:
-    """Return the parser of all commands. `parts` maps commands of other packages to modules; None: those installed."""
+    """Return the parser of all commands. `parts` maps other packages' commands to modules (None: installed modules)."""
     parser = Parser(prog="codespec", description="Code completion with lossless text-level speculation.")
     parser.add_argument("--version", action="version", version=f"codespec {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
@@ -41,7 +41,7 @@ def build_parser(parts: Mapping[str, str] | None = None) -> argparse.ArgumentPar
 
 
 def main(arguments: Sequence[str] | None = None, parts: Mapping[str, str] | None = None) -> int:
-    """Run the command line and return its exit code. `arguments` defaults to those of this process."""
+    """Run the command line and return its exit code. `arguments` defaults to `sys.argv[1:]`."""
 
     def run() -> int:
         parser = build_parser(parts)
@@ -74,13 +74,13 @@ def run_to_exit_code(command: Callable[[], int]) -> int:
             raise
         _discard(sys.stdout)
         file = error.filename2 or error.filename or "The output"
-        return _complain(f"{file} can't be written ({FULL[error.errno]}): free some, or write elsewhere.", MISTAKE)
+        return _complain(f"{file} can't be written ({FULL[error.errno]}): free some space or write elsewhere.", MISTAKE)
     except KeyboardInterrupt:
         return INTERRUPTED
 
 
 def _open_closed() -> None:
-    """Open /dev/null for each standard stream that is closed: a socket or file could get its descriptor otherwise."""
+    """Open /dev/null for each closed standard stream, so that no socket or file gets the stream's descriptor."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             nowhere = os.open(os.devnull, os.O_RDWR)

@@ -1,4 +1,4 @@
-"""`codespec check`: report whether a target and a drafter work together. `codespec.pair` makes the report."""
+"""`codespec check`: report whether a target and a drafter work together. `codespec.pair` creates the report."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the report and return 0. Raises PairError after the report if the pair can't work."""
+    """Print the report and return 0. If the models can't work together, raise PairError after printing the report."""
     config = choose({name: getattr(options, name) for name in PAIR}, options.config).config
     if config.drafter == "none":
-        raise ConfigError("The drafter is none, so there is no pair to check", "name a drafter with --drafter")
+        raise ConfigError("The drafter is none, so there is no pair to check", "name a drafter with `--drafter NAME`")
     from codespec.pair import check_pair, find_sample, named_sample, read_facts
 
     target, drafter = (read_facts(resolve(name)) for name in (config.target, config.drafter))

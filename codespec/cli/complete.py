@@ -1,7 +1,7 @@
-"""`codespec complete FILE:LINE:COL`: complete at one position in a file, streamed to the terminal.
+"""`codespec complete FILE:LINE:COL`: complete code at a position in a file and print the text as it arrives.
 
-A running daemon completes with its own models and settings. Without a daemon, or with `--local` or a model's flag, this
-process loads the models: a daemon started for one command would go on holding gigabytes of memory.
+If a daemon is running, its own models and settings are used. Without a daemon, or with `--local` or an engine setting,
+this process loads the models, because a daemon started for one command would go on using gigabytes of memory.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Complete at the position and print the text as it arrives; return 0."""
+    """Print the completion as it arrives, and return 0."""
     request = read_request(options)
     painter = Painter(sys.stdout, colour=sys.stdout.isatty())
     for event in complete(options, request):
@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def complete(options: argparse.Namespace, request: CompletionRequest) -> Iterator[Event]:
-    """Return the events of a running daemon, or of an engine in this process."""
+    """Return a completion's events from a running daemon or from an engine in this process."""
     local = options.local or any(getattr(options, name) is not None for name in SETTINGS)
     found = "" if local else _find_daemon(options)
     if isinstance(found, Address):
@@ -95,9 +95,9 @@ def complete(options: argparse.Namespace, request: CompletionRequest) -> Iterato
 
 
 def _find_daemon(options: argparse.Namespace) -> Address | str:
-    """Return the address of a daemon that can complete, or the reason why none can ("": print no reason).
+    """Return the address of a usable daemon, or the reason why no daemon is usable ("": print no reason).
 
-    Waits for a daemon that is loading: loading the models here too would take as long, and twice the memory.
+    Waits for a daemon that is loading its models: loading them here too would take as long, and double the memory use.
     """
     try:
         address = find_address(options)
@@ -120,7 +120,7 @@ def _find_daemon(options: argparse.Namespace) -> Address | str:
 
 
 def _events(address: Address, request: CompletionRequest) -> Iterator[Event]:
-    """Yield the daemon's events as an engine would; raise RequestError for a refused request, else DaemonError."""
+    """Convert a daemon's events. Raises RequestError if the daemon returns HTTP 400, DaemonError for other failures."""
     text = ""
     try:
         for name, value in address.stream(completion_body(request), SECONDS):
@@ -136,14 +136,14 @@ def _events(address: Address, request: CompletionRequest) -> Iterator[Event]:
 
 
 def why_empty(done: Completion) -> list[str]:
-    """Return a line that explains an empty completion; [] if the completion has text."""
+    """Return a list with the reason for an empty completion; [] if the completion has text."""
     if done.text.strip():
         return []
     return [f"there is nothing to add here ({done.stats.ended or 'the model ended its text at once'})"]
 
 
 def load_and_complete(config: EngineConfig, request: CompletionRequest) -> Iterator[Event]:
-    """Load an engine, and yield its events; a refused request prints its error without the engine's notes."""
+    """Load an engine and yield a completion's events. The engine's notes are not printed for a refused request."""
     engine, printed = load_engine(config), 0
     for event in engine.stream(request):
         if not printed:
@@ -156,9 +156,9 @@ def load_and_complete(config: EngineConfig, request: CompletionRequest) -> Itera
 
 
 def read_request(options: argparse.Namespace) -> CompletionRequest:
-    """Read the file and return the request. Raises RequestError for a wrong position, option or file."""
+    """Build the completion request. Raises RequestError for an invalid position or option, or an unreadable file."""
     if options.max_tokens == 0:
-        raise RequestError("--max-tokens 0 would write nothing: choose 1 or more.", "max_tokens")
+        raise RequestError("--max-tokens 0 would generate nothing: choose 1 or more.", "max_tokens")
     file, line, column = parse_place(options.place)
     prefix, suffix = split_at(read_source(file), line, column)
     return CompletionRequest(
@@ -175,21 +175,21 @@ def read_request(options: argparse.Namespace) -> CompletionRequest:
 
 
 def parse_place(place: str) -> tuple[Path, int, int]:
-    """Parse FILE:LINE:COL; FILE may contain colons. Raises RequestError for any other text."""
+    """Parse FILE:LINE:COL, where FILE may contain colons. Raises RequestError if the format is invalid."""
     match = re.fullmatch(r"(.+):([0-9]{1,18}):([0-9]{1,18})", place, re.DOTALL)
     if not match:
-        raise RequestError(f"{place!r} is not FILE:LINE:COL, for example src/app.py:12:8.", "place")
+        raise RequestError(f"{place!r} is not of the form FILE:LINE:COL: write, for example, src/app.py:12:8.", "place")
     return Path(match.group(1)), int(match.group(2)), int(match.group(3))
 
 
 def read_source(file: Path) -> str:
-    """Return the file's text with its own line endings, without a byte-order mark. Raises RequestError."""
+    """Return the file's text with unchanged line endings and no byte-order mark. Raises RequestError."""
     try:
         text = decode_text(read_named(file))
     except OSError as error:
         raise RequestError(f"{file} can't be read ({error.strerror or error}): check the path.", "place") from error
     except NotUtf8 as error:
-        raise RequestError(f"{file} is not UTF-8 text ({error}): convert it first.", "place") from error
+        raise RequestError(f"{file} is not UTF-8 text ({error}): convert the file to UTF-8.", "place") from error
     if "\0" in text:
         raise RequestError(f"{file} is binary (a NUL at character {text.index(chr(0))}): choose a text file.", "place")
     return text
@@ -199,10 +199,10 @@ def split_at(text: str, line: int, column: int) -> tuple[str, str]:
     """Return the text before and after a position. Raises RequestError if the position is outside the file."""
     lines = text.split("\n")
     if not 1 <= line <= len(lines):
-        raise RequestError(f"Line {line} is outside the file: choose 1 to {len(lines)}.", "place")
+        raise RequestError(f"Line {line} is outside the file: choose a line from 1 to {len(lines)}.", "place")
     length = len(lines[line - 1].removesuffix("\r"))
     if not 1 <= column <= length + 1:
-        raise RequestError(f"Column {column} is outside line {line}: choose 1 to {length + 1}.", "place")
+        raise RequestError(f"Column {column} is outside line {line}: choose a column from 1 to {length + 1}.", "place")
     offset = sum(len(part) + 1 for part in lines[: line - 1]) + column - 1
     return text[:offset], text[offset:]
 
@@ -210,7 +210,8 @@ def split_at(text: str, line: int, column: int) -> tuple[str, str]:
 class Painter:
     """Writes a completion as it arrives, and marks the text that the target accepted or rejected.
 
-    With colour, accepted text is green and rejected text is red and struck through; without, [accepted] and -rejected-.
+    With colour, accepted text is green, and rejected text is red and struck through. Without colour, accepted text is
+    in [brackets] and rejected text between -hyphens-.
     """
 
     def __init__(self, out: TextIO, colour: bool) -> None:
@@ -235,13 +236,13 @@ class Painter:
         self.plain(event.target_text)
 
     def why(self) -> None:
-        """Write a line for each round: its accepted and drafted tokens, and the reason for the draft length."""
+        """Write a line for each round with the counts of accepted and drafted tokens and the draft length's reason."""
         self._faint("step  accepted/drafted tokens, and the reason for the draft's length")
         for number, event in enumerate(self._rounds, 1):
             self._faint(f"{number:3}  {event.accepted}/{event.drafted}  {event.reason or 'no draft'}")
 
     def summary(self, done: Completion) -> None:
-        """Write a line with the completion's tokens, rounds, acceptance and duration."""
+        """Write a line with the completion's numbers of tokens and rounds, acceptance rates and duration."""
         stats = done.stats
         by = ", ".join(f"{name} {c.accepted}/{c.drafted}" for name, c in sorted(stats.by_source.items()))
         accepted = f"{stats.accepted} of {stats.drafted} drafted accepted, {stats.total_ms:.0f} ms"

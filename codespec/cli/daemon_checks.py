@@ -1,4 +1,4 @@
-"""The checks of `codespec doctor` that concern the daemon, and a short completion by it or by an engine made here."""
+"""Checks of `codespec doctor` for the daemon, and a short completion by the daemon or an engine in this process."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ STATES: dict[str, tuple[State, str]] = {
 
 
 def check_serve(seen: Seen) -> Iterable[Finding]:
-    """Resolve the daemon's settings and its address. Yields no finding; raises ConfigError for invalid settings."""
+    """Resolve the daemon's settings and address. Returns no findings, but raises ConfigError for invalid settings."""
     names, options = ("token_file", "upstream", "upstream_token_file", "upstream_model"), seen.options
     serve = resolve_serve({name: getattr(options, name) for name in names}, options.config)
     seen.serve, seen.address = serve, address_of(options.url, serve.host, serve.port, "")
@@ -57,7 +57,7 @@ def check_serve(seen: Seen) -> Iterable[Finding]:
 
 
 def check_token(seen: Seen) -> Iterator[Finding]:
-    """Check that a token is set if the daemon's host requires one, and that no other user can read its file."""
+    """Check that a token is set if the daemon's host requires one, and that only this user can read the token file."""
     if seen.serve is None or seen.address is None:
         return
     name = seen.serve.token_file
@@ -71,7 +71,7 @@ def check_token(seen: Seen) -> Iterator[Finding]:
 
 
 def check_port(seen: Seen) -> Iterator[Finding]:
-    """Identify the program that listens at the address."""
+    """Identify the program that listens at the daemon's address."""
     if seen.address is None:
         return
     seen.found, url = seen.address.look(), seen.address.url
@@ -92,7 +92,7 @@ def check_upstream(seen: Seen) -> Iterator[Finding]:
 
 
 def check_daemon(seen: Seen) -> Iterator[Finding]:
-    """Check the daemon's version and state, and report the result of its own test of exact mode."""
+    """Check the daemon's version and state, and warn if the daemon has found that exact mode does not hold."""
     if seen.found is None:
         return
     if not seen.daemon:
@@ -171,7 +171,7 @@ def _probe_engine(small: EngineConfig, config: EngineConfig) -> Iterator[Finding
 
 
 def check_prompts(engine: Engine, config: EngineConfig) -> Finding:
-    """Check whether a prompt as long as the budget is answered within `first_answer_ms`, by a new measurement."""
+    """Measure again whether a prompt of the maximum allowed length is answered within `first_answer_ms`."""
     from codespec.startup.parts import target_context
     from codespec.startup.tuning import measure_again, prompt_budget
 
@@ -186,7 +186,7 @@ def check_prompts(engine: Engine, config: EngineConfig) -> Finding:
 
 
 def _check_arithmetic(engine: Engine, config: EngineConfig) -> Finding:
-    """Report whether exact mode holds; the engine tested that when it started."""
+    """Report whether exact mode holds, according to the engine's own test at startup."""
     if config.mode == "fast":
         message = "fast mode is set, so texts may differ at near-ties; exact mode was not tried"
         return well("arithmetic", message)
@@ -203,7 +203,7 @@ def _check_arithmetic(engine: Engine, config: EngineConfig) -> Finding:
 
 
 def varying(variance: str) -> Finding:
-    """Return the finding for a model whose results for one text depend on the other texts in its batch."""
+    """Return the warning that exact mode does not hold, for the reason `variance`."""
     message = f"exact mode does not hold here ({variance}), so texts may differ at near-ties"
     return warning("arithmetic", message, 'set mode = "fast" to accept that, or report it')
 

@@ -30,7 +30,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print a line for each finding; return 1 if a check failed, else 0."""
+    """Print the findings; return 1 if a check failed, else 0."""
     findings = []
     for finding in examine(options):
         findings.append(finding)
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def examine(options: argparse.Namespace) -> Iterator[Finding]:
-    """Run the checks and yield each finding at once. A check is skipped if it needs the result of a failed check."""
+    """Run the checks, yielding each finding immediately. A check that needs the result of a failed check is skipped."""
     from codespec.cli import daemon_checks, machine_checks
 
     seen = machine_checks.Seen(options)

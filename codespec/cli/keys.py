@@ -1,4 +1,4 @@
-"""`codespec keys`: add, list and revoke the keys of the people who share a daemon."""
+"""`codespec keys`: add, list and revoke the keys of a shared daemon."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run_add(options: argparse.Namespace) -> int:
-    """Create a key and print it alone on stdout; return 0."""
+    """Create a key, print nothing but the key on stdout, and return 0."""
     from codespec.server.keys_file import add_key
 
     file = find_file(options)
@@ -45,7 +45,7 @@ def run_add(options: argparse.Namespace) -> int:
 
 
 def run_list(options: argparse.Namespace) -> int:
-    """Print the names and dates of the keys; return 0."""
+    """Print the name and creation date of each key; return 0."""
     from codespec.server.keys_file import read_keys
 
     keys = read_keys(find_file(options))
@@ -66,8 +66,8 @@ def run_revoke(options: argparse.Namespace) -> int:
 
 
 def find_file(options: argparse.Namespace) -> Path:
-    """Return the keys file of the flag or of the daemon's settings; raise ConfigError if neither names a file."""
+    """Return the keys file from --keys or the daemon's settings; raise ConfigError if neither names a file."""
     named = resolve_serve({"keys": options.keys}, options.config).keys
     if not named:
-        raise ConfigError("No keys file is set", "give --keys FILE, the same as to `codespec serve`")
+        raise ConfigError("No keys file is set", "give --keys FILE with the file that `codespec serve` uses")
     return named_path(named)

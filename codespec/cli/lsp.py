@@ -38,9 +38,9 @@ def run(options: argparse.Namespace) -> int:
     sent = {"url": options.daemon, "startDaemon": False if options.no_start else None, "model": model}
     defaults, faults = read_settings(sent, EditorSettings())
     if faults:
-        raise ConfigError(f"--daemon {options.daemon} is not a valid address", "give one like http://127.0.0.1:8765")
+        raise ConfigError(f"--daemon {options.daemon} is not a valid address", "write http://HOST:PORT")
     if options.tcp is not None and not 0 <= options.tcp <= 65535:
-        raise ConfigError(f"--tcp {options.tcp} is not a valid port", "choose one from 0 to 65535")
+        raise ConfigError(f"--tcp {options.tcp} is not a valid port", "choose a port from 0 to 65535")
     if options.tcp is None:
         return serve_stdio(defaults, copilot=options.copilot)
     return serve_tcp(options.tcp, defaults, copilot=options.copilot)

@@ -1,4 +1,4 @@
-"""The checks of `codespec doctor` that concern this machine, made without loading weights or downloading anything."""
+"""Checks of `codespec doctor` for this machine, which neither load weights nor download anything."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ NEARLY = 0.8  # share of the free memory above which the need for memory is a wa
 
 @dataclass(slots=True)
 class Seen:
-    """The results of earlier checks that later checks read; None if they are not known."""
+    """Results of earlier checks that later checks use; None for unknown results."""
 
     options: argparse.Namespace
-    config: EngineConfig | None = None  # None also if an upstream server writes the completions
+    config: EngineConfig | None = None  # None also if an upstream server generates the completions
     serve: ServeConfig | None = None
     address: Address | None = None  # of the daemon
     found: Found | None = None  # the program that listens at the address
@@ -59,17 +59,17 @@ class Seen:
 
     @property
     def daemon(self) -> Mapping[str, Any]:
-        """The health report of the user's own daemon; {} if no daemon answers."""
+        """The status report of the user's own daemon; {} if no daemon answers."""
         return self.found.daemon if self.found is not None else {}
 
     @property
     def upstream(self) -> bool:
-        """Whether an upstream server writes the completions."""
+        """Whether an upstream server generates the completions."""
         return self.serve is not None and bool(self.serve.upstream)
 
 
 def check_settings(seen: Seen) -> Iterator[Finding]:
-    """Check the engine's settings, and report the model that they select and the reason."""
+    """Check the engine's settings, and report the selected model and the reason for the selection."""
     yield well("python", f"{platform.python_version()} on {platform.machine()}, codespec {__version__}")
     settings, choice = seen.options.config, choose_config(seen.options)
     seen.config = choice.config
@@ -81,7 +81,7 @@ def check_settings(seen: Seen) -> Iterator[Finding]:
 
 
 def check_packages(seen: Seen) -> Iterator[Finding]:
-    """Check that the packages for the configured models load, or with invalid settings those for the default models.
+    """Check that the packages for the configured models (or, if settings are invalid, the default models) load.
 
     A missing package is only a warning if a daemon answers, because an editor then works without the package.
     """
@@ -104,7 +104,7 @@ def check_packages(seen: Seen) -> Iterator[Finding]:
 
 
 def check_target(seen: Seen) -> Iterator[Finding]:
-    """Check the target's files, and whether it uses the text after the cursor."""
+    """Check the target's files, and whether the target can use the text after the cursor."""
     if seen.config is not None:
         found, seen.target = _check_model("target", seen.config.target)
         yield found
@@ -122,7 +122,7 @@ def check_drafter(seen: Seen) -> Iterator[Finding]:
 
 
 def _check_model(role: str, name: str) -> tuple[Finding, ModelFacts | None]:
-    """Return the finding about a model, and the facts in its files (None if the model can't be used)."""
+    """Return the finding about a model, and the facts from its files (None if the model can't be used)."""
     model = resolve(name)
     if model.fetched() is None:
         fix = "run `codespec models pull`, or let the first start fetch it"
@@ -147,7 +147,7 @@ def check_cores(seen: Seen) -> Iterator[Finding]:
 
 
 def check_device(seen: Seen) -> Iterator[Finding]:
-    """Check that the device exists and computes the number format fast, and report the native kernels in use."""
+    """Check that the device exists and is fast with the configured dtype, and report the native kernels in use."""
     config = seen.config
     if config is None:
         return
@@ -183,7 +183,7 @@ def _gpu(device: str) -> Finding:
 
 
 def check_memory(seen: Seen) -> Iterator[Finding]:
-    """Check whether models and caches fit into free memory, unless a daemon has loaded the models already."""
+    """Check whether the models and caches fit into free memory, unless a daemon has already loaded the models."""
     config, target = seen.config, seen.target
     if config is None or target is None or (seen.drafter is None and config.drafter != "none"):
         return
@@ -201,9 +201,9 @@ def check_memory(seen: Seen) -> Iterator[Finding]:
 
 
 def needed_bytes(config: EngineConfig, target: ModelFacts, drafter: ModelFacts | None) -> tuple[float, float]:
-    """Estimate an engine's memory in bytes with empty caches, as `codespec models list` does, and with full caches.
+    """Estimate an engine's memory use in bytes, with empty caches and with full caches.
 
-    Temporary tensors and padding are left out.
+    The estimate leaves out temporary tensors and padding.
     """
     sides = [(target, config.dtype)]
     if drafter is not None and config.asks_drafter:
@@ -219,12 +219,12 @@ def needed_bytes(config: EngineConfig, target: ModelFacts, drafter: ModelFacts |
 
 
 def weight_size(model: ModelFacts, dtype: str) -> int:
-    """Return the bytes of the weights in a number format; for native, the size of the GGUF file if there is one."""
+    """Return the size of the weights in bytes; for the dtype "native", the size of the GGUF file if there is one."""
     return model.file_bytes if dtype == "native" and model.file_bytes else model.weights.parameters * BYTES[dtype]
 
 
 def slot_size(model: ModelFacts, dtype: str, context: int) -> int:
-    """Return the bytes of the keys and values of `context` tokens; 0 if config.json does not give the shape."""
+    """Return the size in bytes of the keys and values of `context` tokens; 0 if config.json lacks the dimensions."""
     values = text_config(model.config)
 
     def number(*names: str) -> int:

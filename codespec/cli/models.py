@@ -67,7 +67,7 @@ def run_list(options: argparse.Namespace) -> int:
 
 
 def run_pull(options: argparse.Namespace) -> int:
-    """Pull the model and its drafter, convert GGUF files, and print the command that uses them; return 0."""
+    """Pull a model and its drafter, convert GGUF files, and print the command that serves the models; return 0."""
     wanted = [pulls.find_sources(options.model, options.name, options.source)]
     name = wanted[0][0].name
     entry = find_entry(name)
@@ -97,7 +97,7 @@ def run_remove(options: argparse.Namespace) -> int:
 
 
 def _advise(entry: Entry) -> None:
-    """Recommend another default model if it suits this machine better, after a speed test if speed decides."""
+    """Recommend another default model if it suits this machine better, after a speed test if the choice needs one."""
     if entry.edits:
         say(f"{entry.name} predicts edits (format {entry.edits}); for completion, pull another model too")
     if entry.name not in DEFAULTS:
@@ -110,7 +110,7 @@ def _advise(entry: Entry) -> None:
 
 
 def _convert(name: str) -> None:
-    """Convert a pulled GGUF file now, so that the first start need not, unless the native kernels read the file."""
+    """Convert a pulled GGUF file, so that the first start is fast, unless the native kernels can read the file."""
     model = resolve(name)
     if model.dtype == "native" or (model.entry is None and is_native(name)):
         return
@@ -142,7 +142,7 @@ def overview() -> dict[str, Any]:
 
 
 def _facts(entry: Entry, memory: int | None) -> dict[str, Any]:
-    """Return the row of a catalogue model, whose `packaging` is "" if the model is not on the package index."""
+    """Return the row of a catalogue model. The row's `packaging` is "" if the model is not on the package index."""
     drafter = read_catalogue().get(entry.drafter)
     needed = entry.memory + (drafter.weights if drafter else 0)
     packed = any(isinstance(source, Index) for source in entry.sources)
@@ -168,7 +168,7 @@ def _facts(entry: Entry, memory: int | None) -> dict[str, Any]:
 
 
 def render(listed: Mapping[str, Any]) -> list[str]:
-    """Return the lines that `models list` prints for the object of `overview`."""
+    """Return the lines that `models list` prints for an object returned by `overview`."""
     table = [_COLUMNS, *(_cells(row) for row in listed["models"])]
     widths = [max(map(len, cells)) for cells in zip(*table, strict=True)]
     lines = [_line(cells, widths) for cells in table]

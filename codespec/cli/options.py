@@ -1,4 +1,4 @@
-"""The parser of all commands, and the flags that several share: the engine's settings and the daemon's address."""
+"""The argument parser of all commands, and their shared flags for the engine's settings and the daemon's address."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ SECONDS = 3.0  # timeout for each step of a short exchange with a daemon
 
 
 class Parser(argparse.ArgumentParser):
-    """An argparse parser without abbreviated flags. `--help-all` shows settings that `--help` leaves out."""
+    """An argparse parser that rejects abbreviated flags. `--help-all` shows settings that `--help` leaves out."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{"allow_abbrev": False, **settings})
         self._short: dict[argparse.Action, str] = {}  # texts that --help shows instead of a flag's whole help
 
     def add_short(self, short: str, group: argparse._ActionsContainer, *flags: str, **settings: Any) -> None:
-        """Add a flag that --help describes with `short` (SUPPRESS: omits), and --help-all with its `help`."""
+        """Add a flag whose help text is `short` in --help (SUPPRESS: none) and `settings["help"]` in --help-all."""
         if not self._short:
             self.add_argument("--help-all", action=_HelpAll, help="show all settings and exit")
         self._short[group.add_argument(*flags, **settings)] = short
@@ -56,14 +56,14 @@ class Parser(argparse.ArgumentParser):
                 action.help = whole
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse as argparse does, but exit for unknown arguments, so that a sub-command's error names its own help."""
+        """Parse as argparse does, but exit for unknown arguments, so that the error names the sub-command's help."""
         options, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return options, unknown
 
     def error(self, message: str) -> NoReturn:
-        """Print the error and the command that shows the help, and exit with 2."""
+        """Print the error and the command that shows the help, and exit with status 2."""
         self.exit(MISTAKE, f"codespec: {one_line(message)}; see `{self.prog} --help`.\n")
 
 
@@ -77,12 +77,12 @@ class _HelpAll(argparse.Action):
 
 
 def one_line(text: str) -> str:
-    """Return the text with spaces for its line breaks, which file and model names may contain."""
+    """Replace line breaks, which file and model names may contain, with spaces."""
     return " ".join(text.splitlines())
 
 
 def count(text: str) -> int:
-    """Parse an integer or `auto` (0); raise ArgumentTypeError for other text."""
+    """Parse an integer, or `auto` as 0; raise ArgumentTypeError for other text."""
     if text != "auto" and not text.lstrip("-").isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is neither a whole number nor auto")
     return 0 if text == "auto" else int(text)
@@ -102,14 +102,14 @@ def add_engine_options(parser: Parser, *, leave_out: Sequence[str] = ()) -> None
 def add_config_option(
     group: argparse._ActionsContainer, words: str = "a TOML file of settings (default: your own config.toml)"
 ) -> None:
-    """Add --config; its value is a `Settings`, of the user's own file by default."""
+    """Add the flag --config, whose value is a `Settings` object, by default of the user's own file."""
     group.add_argument("--config", type=Settings, default=Settings(), metavar="FILE", help=words)
 
 
 def add_flag(parser: Parser, group: argparse._ActionsContainer, schema: type, name: str) -> None:
-    """Add the flag of one setting, with None as its default. The setting's declaration gives its type and help.
+    """Add a setting's flag, with None as the default. The flag's type and help come from the setting's declaration.
 
-    `--help-all` shows the whole help text; `--help` shows its first part, and only for common settings.
+    `--help-all` shows the whole help text; `--help` shows only common settings, with the text before a semicolon.
     """
     facts, default = declared(schema)[name], getattr(schema(), name)
     kind = type(default)
@@ -128,7 +128,7 @@ def add_flag(parser: Parser, group: argparse._ActionsContainer, schema: type, na
 
 
 def load_engine(config: EngineConfig) -> Engine:
-    """Build an engine; raise ConfigError if a package for it is not installed, ModelError if a model is missing."""
+    """Build an engine. Raises ConfigError if a required package is not installed, ModelError if a model is missing."""
     if not is_installed("torch"):
         require_engine(config)  # an error before minutes of conversion
     pair = open_pair(config)  # an error before torch is imported, which takes seconds
@@ -139,7 +139,7 @@ def load_engine(config: EngineConfig) -> Engine:
 
 
 def engine_config(options: argparse.Namespace, **overrides: Any) -> EngineConfig:
-    """Return the engine's settings for the given flags. Raises ConfigError, and ModelError for a missing model."""
+    """Return the engine's settings. Raises ConfigError for invalid settings, and ModelError for a missing model."""
     config = choose_config(options, **overrides).config
     for name in (config.target, config.drafter if config.asks_drafter else "none"):
         if name != "none":
@@ -148,7 +148,7 @@ def engine_config(options: argparse.Namespace, **overrides: Any) -> EngineConfig
 
 
 def choose_config(options: argparse.Namespace, **overrides: Any) -> ModelChoice:
-    """Return the engine's settings for the given flags, and the reason for its models, which may be missing."""
+    """Return the engine's settings and the reason for the choice of models, which may be missing."""
     flags = {name: getattr(options, name) for name in SETTINGS}
     return choose({**flags, **overrides}, options.config)
 
@@ -174,7 +174,7 @@ def require_engine(config: EngineConfig) -> None:
 
 
 def require_torch() -> None:
-    """Raise ConfigError if torch or transformers is not installed, or torch does not load."""
+    """Raise ConfigError if torch or transformers is not installed, or if torch does not load."""
     try:
         import torch  # noqa: F401
 
@@ -189,9 +189,9 @@ def require_torch() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A daemon's host, port and token ("": none), with a client for callers that run no event loop.
+    """A daemon's host, port and token ("": no token), with a client for synchronous code.
 
-    Connects to the port and not to the daemon's Unix socket, because `codespec doctor` checks the port.
+    The client connects to the port, not to the daemon's Unix socket, because `codespec doctor` checks the port.
     """
 
     host: str
@@ -203,7 +203,7 @@ class Address:
         return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
 
     def look(self) -> Found:
-        """Identify the program at the address; raise ConfigError if the program's proof can't be checked."""
+        """Identify the program at the address; raise ConfigError if this client's secret can't be read."""
 
         async def call() -> Found:
             async with self._client(SECONDS) as client:
@@ -212,7 +212,7 @@ class Address:
         return asyncio.run(call())
 
     def stream(self, body: Mapping[str, Any], seconds: float) -> Iterator[RawEvent]:
-        """Complete and yield the daemon's events. Raises DaemonError, also if `seconds` pass without an event.
+        """Send a request and yield the daemon's events. Raises DaemonError, also if `seconds` pass without an event.
 
         Closing the iterator cancels the request.
         """
@@ -231,7 +231,7 @@ class Address:
                 runner.run(events.aclose())
                 runner.run(client.close())
         if not is_done:
-            raise Absent("The daemon's stream ended before the completion was done", "run `codespec doctor`")
+            raise Absent("The daemon's stream ended before the completion was finished", "run `codespec doctor`")
 
     def _client(self, seconds: float) -> DaemonClient:
         fix = "check --url and --token-file"
@@ -255,10 +255,10 @@ def find_address(options: argparse.Namespace) -> Address:
 
 
 def address_of(url: str | None, host: str, port: int, token: str) -> Address:
-    """Return the daemon's address from `url`, or from `host` and `port` if that is None; raise ConfigError."""
+    """Return the daemon's address from `url`, or from `host` and `port` if `url` is None. Raises ConfigError."""
     if url is None:  # a daemon that listens on all interfaces is reached through loopback
         return Address({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port, token)
     match = re.fullmatch(r"http://(\[[0-9a-fA-F:]+\]|[^/:\[\]@]+):(\d{1,5})/?", url)
     if match is None or not 0 < int(match[2]) < 65536 or not is_host(match[1].strip("[]")):
-        raise ConfigError(f"--url {url[:80]} can't be used", "write http://HOST:PORT, as `codespec serve` printed it")
+        raise ConfigError(f"--url {url[:80]} is not valid", "write http://HOST:PORT, as `codespec serve` prints it")
     return Address(match[1].strip("[]"), int(match[2]), token)

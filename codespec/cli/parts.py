@@ -21,7 +21,7 @@ GROUP = "codespec.commands"  # entry points of the packages' modules; names that
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part: the command that needs it, its package's folder in the checkout, and its line in `codespec --help`."""
+    """A command that needs another package, the package's folder in the checkout, and the line in `codespec --help`."""
 
     command: str
     folder: str
@@ -43,19 +43,19 @@ PARTS = {**COMMANDS, UPSTREAM: Part("codespec serve --upstream", "plugins/upstre
 
 
 class BackEnd(Protocol):
-    """The interface of the module for `codespec serve --upstream`, in which another server writes the completions."""
+    """The interface of the module for `codespec serve --upstream`, which forwards requests to another server."""
 
     def connect(self, options: argparse.Namespace, config: ServeConfig) -> Source:
         """Return the daemon's source of completions; raise ConfigError for invalid settings."""
 
     def check(self, config: ServeConfig) -> Iterator[Finding]:
-        """Yield the findings of `codespec doctor` about the server."""
+        """Yield the findings of `codespec doctor` about the upstream server."""
 
 
 def find_part(name: str, modules: Mapping[str, str] | None = None) -> Any:
-    """Import a part's module. Raises ConfigError if its package or a dependency is not installed.
+    """Import a part's module. Raises ConfigError if the part's package or a dependency is not installed.
 
-    `modules` maps names of parts to modules (None: those of the entry points).
+    `modules` maps names of parts to modules (None: the installed modules).
     """
     part, found = PARTS[name], installed() if modules is None else modules
     fix = install_fix(folder=f"./{part.folder}")
@@ -68,7 +68,7 @@ def find_part(name: str, modules: Mapping[str, str] | None = None) -> Any:
 
 
 def installed() -> dict[str, str]:
-    """Return the module of each installed part, by the part's name."""
+    """Return the module names of the installed parts, keyed by the parts' names."""
     return {point.name: point.value for point in entry_points(group=GROUP) if point.name in PARTS}
 
 
@@ -79,7 +79,7 @@ def find_back_end() -> BackEnd:
 
 
 def add_commands(commands: Any, modules: Mapping[str, str] | None = None) -> None:
-    """Add the commands in COMMANDS; to run a command that is not installed raises ConfigError."""
+    """Add the commands in COMMANDS. Running a command that is not installed raises ConfigError."""
     found = installed() if modules is None else modules
     for name, part in COMMANDS.items():
         if name in found:

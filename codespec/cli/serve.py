@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _engine_source(options: argparse.Namespace, settings: ServeConfig) -> Source:
-    """Return the source of an engine in this process, which loads its models after the daemon has begun to listen."""
+    """Return a thread whose engine loads the models after the daemon has begun to listen."""
     named = {"model": options.model, "target": options.target}
     if default_depends_on_speed() and not named_model(named, options.config):
         measure_step(say)

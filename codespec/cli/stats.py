@@ -1,4 +1,4 @@
-"""`codespec stats`: show a daemon's counters, which are those of its /metrics, and the learned acceptance rates."""
+"""`codespec stats`: show a daemon's counters, the same as in /metrics, and the learned acceptance rates."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the tables, or delete the learned state and print its number of pairs; return 0."""
+    """Print the tables, or delete the learned state and print the number of deleted pairs; return 0."""
     address = find_address(options)
     found = address.look()
     if options.reset:
@@ -98,13 +98,13 @@ def render_learned(rows: Sequence[LearnedRow]) -> list[str]:
 
 
 class Figures:
-    """The samples of a daemon's /v1/codespec/stats."""
+    """The metric samples in a daemon's reply to /v1/codespec/stats."""
 
     def __init__(self, stats: Mapping[str, Any]) -> None:
         self._samples = [sample for family in stats["families"] for sample in family["samples"]]
 
     def by(self, name: str, label: str, *, zeros: bool = False) -> dict[str, float]:
-        """Return a metric's sum for each value of a label, with sums of zero only if `zeros`."""
+        """Return a metric's sum for each value of a label, without zero sums unless `zeros` is true."""
         sums: Counter[str] = Counter()
         for sample in self._samples:
             if sample["name"] == f"codespec:{name}":
@@ -115,13 +115,13 @@ class Figures:
         return self.by(name, "").get("", 0)
 
     def quantile(self, name: str, share: float) -> float | None:
-        """Return the smallest bucket bound that covers this share of a histogram, or None if it has no samples."""
+        """Return the smallest bucket bound that covers this share of a histogram, or None if the histogram is empty."""
         buckets = sorted((float(le), count) for le, count in self.by(f"{name}_bucket", "le").items())
         return next((bound for bound, count in buckets if count >= share * buckets[-1][1]), None)
 
 
 def render(stats: Mapping[str, Any]) -> list[str]:
-    """Return the lines of the daemon's counters."""
+    """Return the lines that show the daemon's counters."""
     figures = Figures(stats)
     total = figures.sum
     tokens, rounds = total("generation_tokens_total"), total("rounds_total")

@@ -1,6 +1,6 @@
-"""Python objects of the compiled library: thread pools, packed matrices, and models.
+"""Python classes for the compiled library's thread pools, packed matrices and models.
 
-Every size is checked before the library reads or writes memory. Calls release the interpreter lock.
+Every size is checked before the library reads or writes memory. Library calls release Python's interpreter lock.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ BUILD = "run `python -m codespec_native.build`"
 
 
 class NativeError(Exception):
-    """Raised with one sentence if the library is missing, its input is invalid, or memory is short."""
+    """Raised with a one-sentence message if the library is missing, an input is invalid or memory runs out."""
 
 
 class _Layer(ctypes.Structure):
@@ -72,7 +72,7 @@ class _Model(ctypes.Structure):
 
 @cache
 def load_library() -> ctypes.CDLL:
-    """Load the library once. Raises NativeError for a library that is missing, stale or built for another machine."""
+    """Load the library once. Raises NativeError if the library is missing, stale or built for another machine."""
     file = library_file()
     if not file.is_file():
         raise NativeError(f"The native kernels are not built ({file.name} is missing): {BUILD}.")
@@ -113,27 +113,27 @@ def paths() -> list[str]:
 
 
 def find_path(name: str = "") -> int:
-    """Return the address of an instruction set's kernels, by default the best. Raises NativeError if it can't run."""
+    """Return the address of an instruction set's kernels ("": the best). Raises NativeError for unsupported names."""
     found = load_library().find_kernels(name.encode())
     if not found:
-        raise NativeError(f"This processor can't run the path {name}: choose one of {', '.join(paths())}.")
+        raise NativeError(f"This processor can't run the instruction set {name}: choose one of {', '.join(paths())}.")
     return int(found)
 
 
 def path_name(path: int) -> str:
-    """Return the name of the instruction set of an address from `find_path`."""
+    """Return the name of the instruction set whose kernels are at an address from `find_path`."""
     return str(load_library().codespec_path_name(path).decode())
 
 
 class Pool:
-    """Threads, including the caller's, that share the work of a call. Only one call may run at a time."""
+    """Threads, including the caller's, that share the work of a call. A pool must run only one call at a time."""
 
     def __init__(self, threads: int) -> None:
         if not 1 <= threads <= 1024:
             raise NativeError(f"{threads} threads can't be started: choose 1 to 1024.")
         self.address = load_library().pool_new(threads)
         if not self.address:
-            raise NativeError("There is not enough memory for a pool of threads: close other programs.")
+            raise NativeError("There is not enough memory for a thread pool: close other programs.")
 
     @property
     def threads(self) -> int:
@@ -146,23 +146,23 @@ class Pool:
 
 
 def block_bytes(kind: int, inputs: int) -> int:
-    """Return the bytes of a row of `inputs` numbers. Raises NativeError for unsupported formats and widths."""
+    """Return the size in bytes of a row of `inputs` weights. Raises NativeError for unsupported formats and widths."""
     if kind not in FORMATS:
         known = ", ".join(name for name, *_ in FORMATS.values())
-        raise NativeError(f"The format {kind} can't be read: use one of {known}.")
+        raise NativeError(f"The GGUF format {kind} is not supported: use one of {known}.")
     name, unit, each = FORMATS[kind]
     if inputs % max(unit, GROUP) or not 0 < inputs <= MAX_SIDE:
-        raise NativeError(f"Rows of {inputs} inputs can't be read: {name} needs a multiple of {max(unit, GROUP)}.")
+        raise NativeError(f"Rows of {inputs} inputs are not supported: {name} needs a multiple of {max(unit, GROUP)}.")
     return inputs // unit * each
 
 
 class Matrix:
-    """A packed copy of a matrix [outputs, inputs], whose bytes a GGUF file stores in the format `kind`."""
+    """A packed copy of a matrix [outputs, inputs], created from the matrix's bytes in the GGUF format `kind`."""
 
     def __init__(self, pool: Pool, kind: int, outputs: int, inputs: int, data: Bytes) -> None:
         needed = block_bytes(kind, inputs) * outputs
         if not 0 < outputs <= MAX_SIDE or data.nbytes != needed or not data.flags.c_contiguous:
-            raise NativeError(f"A matrix has {data.nbytes} bytes: {outputs} rows of {inputs} inputs need {needed}.")
+            raise NativeError(f"A matrix has {data.nbytes} bytes: {outputs} rows of {inputs} inputs require {needed}.")
         self.outputs, self.inputs = outputs, inputs
         self.address = load_library().codespec_pack(pool.address, kind, outputs, inputs, data.ctypes.data)
         if not self.address:
@@ -174,14 +174,14 @@ class Matrix:
         return int(load_library().codespec_packed_bytes(self.address))
 
     def multiply(self, rows: Floats, pool: Pool, path: int) -> Floats:
-        """Return the product [rows, outputs] of rows [rows, inputs]."""
+        """Return the product [rows, outputs] of `rows` [rows, inputs] and the matrix."""
         rows = np.ascontiguousarray(rows, dtype=np.float32)
         if rows.ndim != 2 or rows.shape[1] != self.inputs:
             raise NativeError(f"Rows of shape {rows.shape} don't fit a matrix of {self.inputs} inputs.")
         out = np.empty((len(rows), self.outputs + -self.outputs % TILE), dtype=np.float32)
         call = load_library().codespec_multiply
         if not call(self.address, pool.address, path, rows.ctypes.data, len(rows), out.ctypes.data):
-            raise NativeError("There is not enough memory for a product: close other programs.")
+            raise NativeError("There is not enough memory for a matrix product: close other programs.")
         return out[:, : self.outputs]
 
     def __del__(self) -> None:
@@ -194,7 +194,7 @@ def rotary_tables(
 ) -> tuple[Floats, Floats]:
     """Return cosines and sines [positions, rotated / 2] of position * base^(-2 i / rotated) / factor / factors[i]."""
     if factors is not None and factors.shape != (rotated // 2,):
-        raise NativeError(f"{factors.shape} factors don't fit {rotated} rotated numbers.")
+        raise NativeError(f"{rotated} rotated numbers need {rotated // 2} factors, not the shape {factors.shape}.")
     cosine, sine = (np.empty((positions, rotated // 2), dtype=np.float32) for _ in range(2))
     each = None if factors is None else np.ascontiguousarray(factors, dtype=np.float32)
     address = None if each is None else each.ctypes.data
@@ -203,9 +203,9 @@ def rotary_tables(
 
 
 def untouched_zeros(shape: tuple[int, ...]) -> NDArray[np.uint16]:
-    """Return zeros of this shape, which take memory only where they are written. Raises MemoryError.
+    """Return an array of zeros that takes memory only where it has been written. Raises MemoryError.
 
-    Without huge pages, which numpy requests: with them, one token per slot would make the whole cache resident.
+    Huge pages, which numpy requests, are not used, because one token per slot would make the whole cache resident.
     """
     try:
         memory = mmap.mmap(-1, max(1, prod(shape) * 2))
@@ -219,7 +219,7 @@ def untouched_zeros(shape: tuple[int, ...]) -> NDArray[np.uint16]:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Weights of a layer. Norms have the sizes [hidden] and, for queries and keys, [size]."""
+    """The weights of a layer. The norms of queries and keys have the shape [size], and the other norms [hidden]."""
 
     input_norm: Floats
     inner_norm: Floats
@@ -241,7 +241,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The weights and constants of a Llama-shaped model.
+    """The weights and constants of a model with a Llama architecture.
 
     embedding  [vocabulary, bytes per row] as in the file, in the format `embedding_kind`
     size       size of an attention head
@@ -269,10 +269,10 @@ class Weights:
     logit_scale: float = 1.0
 
     def check(self) -> None:
-        """Raise NativeError for sizes that contradict each other or that the kernels do not support."""
+        """Raise NativeError if the sizes are inconsistent or if the kernels do not support the sizes."""
         hidden, queries, keys = self.final_norm.size, self.heads * self.size, self.key_heads * self.size
         if hidden % GROUP or self.size % TILE or self.size > 512 or self.rotated % 2 or self.rotated > self.size:
-            raise NativeError(f"The sizes {hidden} and {self.size} are not supported: use multiples of {GROUP}.")
+            raise NativeError(f"Hidden size {hidden} or head size {self.size} is not supported: use another model.")
         if not 0 < self.key_heads <= self.heads or self.heads % self.key_heads:
             raise NativeError(f"{self.heads} query heads can't share {self.key_heads} key heads.")
         sizes: dict[str, tuple[object, object]] = {
@@ -294,14 +294,14 @@ class Weights:
                 if (vector := getattr(layer, name)) is not None:
                     sizes[f"{name} of layer {number}"] = (vector.shape, (width,))
             if inner % GROUP or inner != self.layers[0].gate.outputs:
-                raise NativeError(f"Layer {number} has {inner} inner outputs, which is not supported.")
+                raise NativeError(f"Layer {number} has inner size {inner}: use one multiple of {GROUP} in all layers.")
         for name, (found, needed) in sizes.items():
             if found != needed:
                 raise NativeError(f"The {name} has the size {found} instead of {needed}.")
 
 
 class Model:
-    """Weights, a cache for `slots` sequences of up to `capacity` tokens, and the threads and kernels to use."""
+    """A model's weights, a cache for `slots` sequences of up to `capacity` tokens, and its threads and kernels."""
 
     def __init__(self, weights: Weights, slots: int, capacity: int, pool: Pool, path: int) -> None:
         weights.check()
@@ -328,9 +328,9 @@ class Model:
     def step(
         self, tokens: Sequence[int], slots: Sequence[int], positions: Sequence[int], kept: Sequence[int]
     ) -> Floats:
-        """Compute rows, each with a token, a slot and a position, and return the logits [kept, vocabulary].
+        """Run the model on tokens, each with a slot and a position, and return the logits [len(kept), vocabulary].
 
-        The rows of a sequence must be neighbours at ascending positions, and `kept` ascending indices of rows.
+        The tokens of a sequence must be adjacent with ascending positions; `kept` must be ascending token indices.
         """
         ids, at, where, rows = (np.asarray(given, dtype=np.int32) for given in (tokens, slots, positions, kept))
         vocabulary = len(self.weights.embedding)
@@ -338,9 +338,9 @@ class Model:
             if values.size and not (values.min() >= 0 and values.max() < bound):
                 raise NativeError(f"A {name} is out of range: it must be below {bound}.")
         if where.size and not (where.min() >= 0 and where.max() < self.capacity):
-            raise NativeError(f"A position is out of range: a slot has {self.capacity}.")
+            raise NativeError(f"A position is out of range: it must be below {self.capacity}.")
         if not len(ids) == len(at) == len(where) or (np.diff(rows) <= 0).any():
-            raise NativeError("A step needs as many slots and positions as tokens, and ascending indices of rows.")
+            raise NativeError("A step requires one slot and one position per token, and ascending row indices.")
         outputs = self.weights.head.outputs
         logits = np.empty((len(rows), outputs + -outputs % TILE), dtype=np.float32)
         load_library().codespec_step(
@@ -350,7 +350,7 @@ class Model:
         return logits[:, :outputs]
 
     def copy(self, source: int, target: int, length: int) -> None:
-        """Copy the first `length` positions of slot `source` to slot `target`, in whole blocks of 16."""
+        """Copy the first `length` positions of slot `source` to slot `target`, rounded up to whole blocks of 16."""
         size, whole = self.weights.size, length + -length % TILE
         keys = self.keys.reshape(*self.keys.shape[:3], self.capacity, size)
         values = self.values.reshape(*self.values.shape[:3], size // TILE, self.capacity, TILE)
@@ -360,7 +360,7 @@ class Model:
     def _new_workspace(self) -> int:
         made = load_library().workspace_new(ctypes.byref(self._model), self._pool.address, PASS_ROWS)
         if not made:
-            raise NativeError("There is not enough memory for the rows of a step: close other programs.")
+            raise NativeError("There is not enough memory for the workspace of a step: close other programs.")
         return int(made)
 
     def _describe(self) -> _Model:

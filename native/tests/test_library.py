@@ -116,17 +116,17 @@ def test_a_library_that_can_not_be_used_is_one_sentence(installed: Path, monkeyp
 
 def test_what_does_not_fit_is_one_sentence(pool: Pool) -> None:
     data = random_blocks(8, 16, 64)
-    with pytest.raises(NativeError, match="A matrix has 1088 bytes: 17 rows of 64 inputs need 1156"):
+    with pytest.raises(NativeError, match="A matrix has 1088 bytes: 17 rows of 64 inputs require 1156"):
         Matrix(pool, 8, 17, 64, data)
-    with pytest.raises(NativeError, match=r"The format 16 can't be read: use one of F32, F16, Q4_0"):
+    with pytest.raises(NativeError, match=r"The GGUF format 16 is not supported: use one of F32, F16, Q4_0"):
         Matrix(pool, 16, 16, 64, data)
-    with pytest.raises(NativeError, match="Rows of 48 inputs can't be read: Q8_0 needs a multiple of 32"):
+    with pytest.raises(NativeError, match="Rows of 48 inputs are not supported: Q8_0 needs a multiple of 32"):
         Matrix(pool, 8, 16, 48, data)
-    with pytest.raises(NativeError, match="Rows of 896 inputs can't be read: Q4_K needs a multiple of 256"):
+    with pytest.raises(NativeError, match="Rows of 896 inputs are not supported: Q4_K needs a multiple of 256"):
         Matrix(pool, 12, 16, 896, data)
     with pytest.raises(NativeError, match=r"Rows of shape \(2, 32\) don't fit a matrix of 64 inputs"):
         Matrix(pool, 8, 16, 64, data).multiply(np.zeros((2, 32), dtype=np.float32), pool, find_path())
-    with pytest.raises(NativeError, match=r"This processor can't run the path mmx: choose one of .*scalar"):
+    with pytest.raises(NativeError, match=r"This processor can't run the instruction set mmx: choose one of .*scalar"):
         find_path("mmx")
     with pytest.raises(NativeError, match="0 threads can't be started"):
         Pool(0)

@@ -30,12 +30,12 @@ def test_every_place_inside_splits_the_text_there(text: str, data: st.DataObject
 def test_every_place_outside_is_refused_with_the_limits(text: str, line: int, column: int) -> None:
     lines = text.split("\n")
     if not 1 <= line <= len(lines):
-        expected = f"Line {line} is outside the file: choose 1 to {len(lines)}."
+        expected = f"Line {line} is outside the file: choose a line from 1 to {len(lines)}."
     else:
         most = len(lines[line - 1].removesuffix("\r")) + 1
         if 1 <= column <= most:
             return
-        expected = f"Column {column} is outside line {line}: choose 1 to {most}."
+        expected = f"Column {column} is outside line {line}: choose a column from 1 to {most}."
     with pytest.raises(RequestError) as caught:
         split_at(text, line, column)
     assert str(caught.value) == expected and caught.value.field == "place"
@@ -54,7 +54,7 @@ def test_any_file_name_may_be_followed_by_a_place(name: str, line: int, column: 
     ],
 )  # fmt: skip
 def test_what_is_no_place(place: str) -> None:
-    with pytest.raises(RequestError, match="is not FILE:LINE:COL, for example"):
+    with pytest.raises(RequestError, match="is not of the form FILE:LINE:COL: write, for example"):
         parse_place(place)
 
 
@@ -68,7 +68,7 @@ def test_text_is_read_to_the_byte(tmp_path_factory: pytest.TempPathFactory, text
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"ok\xff\xfe", "is not UTF-8 text (byte 2): convert it first"),
+        (b"ok\xff\xfe", "is not UTF-8 text (byte 2): convert the file to UTF-8"),
         (b"caf\xe9 = 1\n", "is not UTF-8 text (byte 3)"),
         (b"\x89PNG\r\n\x1a\n\0\0", "is not UTF-8 text (byte 0)"),
         (b"\x7fELF\x02\x01\0", "is binary (a NUL at character 6): choose a text file"),

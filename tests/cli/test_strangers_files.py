@@ -47,7 +47,7 @@ def test_a_number_with_too_many_digits_is_one_sentence(tmp_path: Path) -> None:
         resolve_serve({}, Settings(file))
 
 
-@pytest.mark.parametrize(("code", "why"), [(errno.EDQUOT, "quota"), (errno.EFBIG, "limit of file sizes")])
+@pytest.mark.parametrize(("code", "why"), [(errno.EDQUOT, "quota"), (errno.EFBIG, "limit on file sizes")])
 def test_other_ways_in_which_a_disk_is_full(code: int, why: str, capsys: pytest.CaptureFixture[str]) -> None:
     def command() -> int:
         raise OSError(code, "full", "/x/y")

@@ -254,7 +254,7 @@ def test_a_signal_while_clients_are_connected_prints_nothing() -> None:
     ("words", "sentence"),
     [
         (["--tcp", "99999"], "--tcp 99999 is not a valid port"),
-        (["--daemon", "nowhere"], "--daemon nowhere is not a valid address: give one like"),
+        (["--daemon", "nowhere"], "--daemon nowhere is not a valid address: write http://HOST:PORT"),
         (["--tcp", "0", "--stdio"], "not allowed with"),
     ],
 )
