@@ -62,7 +62,7 @@ REFUSED: dict[str, tuple[str, str, dict[str, Any], str]] = {
         "Bloom",
         "ForCausalLM",
         {"vocab_size": 128, "hidden_size": 64, "n_layer": 1, "n_head": 4},
-        "no layer calls it",
+        "no layer calls the interface",
     ),
 }  # fmt: skip
 

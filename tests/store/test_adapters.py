@@ -191,7 +191,7 @@ def change_shape(adapter: Path) -> None:
         (break_config, r"does not name its base model: export the adapter again\.$"),
         (break_weights, r"adapter_model\.safetensors is truncated or corrupt: fetch or export the model again\.$"),
         (lose_weights, r"can't be read \(No such file or directory\): fetch or export the model again\.$"),
-        (change_shape, r"^The adapter .* does not fit its model \(.*\): train or fetch it again\.$"),
+        (change_shape, r"^The adapter .* does not fit its model \(.*\): train or fetch the adapter again\.$"),
     ],
 )
 def test_what_is_wrong_with_an_adapter_is_one_sentence(

@@ -1,6 +1,6 @@
 """Load a head's weights, in the layout of the EAGLE-3 and DFlash repositories, for a loaded target.
 
-A head shares its target's token embeddings and, in DFlash, the target's output layer, unless it has its own.
+A head shares its target's token embeddings and, in DFlash, the target's output layer, unless the head has its own.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class LoadedHead:
 
 
 def load_head(folder: Path, target: TorchModel) -> LoadedHead:
-    """Load the head in a folder for a loaded target, in the target's dtype and on the target's device.
+    """Load a head from a folder for a loaded target, in the target's dtype and on the target's device.
 
-    Raise ModelError if there is no head in the folder, if the head was trained for a target of other sizes, or if the
+    Raise ModelError if there is no head in the folder, if the head was trained for a target with other sizes, or if the
     head's weights are damaged or don't match its config.json.
     """
     embed, output = target_parts(target)
@@ -45,7 +45,7 @@ def load_head(folder: Path, target: TorchModel) -> LoadedHead:
     if (config.target_size, config.vocab_size) != (target.spec.hidden_size, target.spec.vocab_size):
         made_for = f"{config.vocab_size} tokens, width {config.target_size}"
         what = f"The head {folder} was trained for another target ({made_for})"
-        raise ModelError(what, "give a head that was trained for this target")
+        raise ModelError(what, "set head to a head that was trained for this target")
     ids = _ids(config, tensors, folder)
     own = _own_names(config, tensors)
     if config.hidden_size != target.spec.hidden_size:
@@ -64,13 +64,13 @@ def load_head(folder: Path, target: TorchModel) -> LoadedHead:
 
 
 def target_parts(target: TorchModel) -> tuple[nn.Module, nn.Module]:
-    """Return a target's token embedding (ids [N] -> [N, hidden]) and output layer. Raise ModelError without either."""
+    """Return a target's token embedding and output layer. Raise ModelError if the target lacks one of the two."""
     network: Any = target.network
     lean = hasattr(network, "blocks")
     embed = network.embed if lean else network.get_input_embeddings()
     output = network.head if lean else network.get_output_embeddings()
     if not isinstance(embed, nn.Module) or not isinstance(output, nn.Module):
-        what = f"A head can't read the token vectors of {target.spec.architecture}"
+        what = f"A head can't read the token embeddings of {target.spec.architecture}"
         raise ModelError(what, "remove the setting `head`, or choose another target")
     return embed, output
 
@@ -78,7 +78,10 @@ def target_parts(target: TorchModel) -> tuple[nn.Module, nn.Module]:
 def _read(folder: Path) -> dict[str, Tensor]:
     files = sorted(folder.glob("*.safetensors"))
     if not files:
-        raise ModelError(f"The head {folder} has no *.safetensors weights", "convert it (pickled weights are not read)")
+        raise ModelError(
+            f"The head {folder} has no *.safetensors weights",
+            "convert the weights to safetensors (pickled weights are not read)",
+        )
     tensors: dict[str, Tensor] = {}
     for file in files:
         read_header(file)  # first: it opens regular files only
@@ -90,7 +93,7 @@ def _read(folder: Path) -> dict[str, Tensor]:
 
 
 def _own_names(config: HeadConfig, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the head's weights by module name. The only layer of EAGLE-3 has either of two names in public files."""
+    """Return the head's weights by module name. Public files use two different names for the layer of EAGLE-3."""
     own = {name: value for name, value in tensors.items() if name not in ("d2t", "t2d", "embed_tokens.weight")}
     if config.kind == "dflash":
         return own
@@ -98,21 +101,21 @@ def _own_names(config: HeadConfig, tensors: Mapping[str, Tensor]) -> dict[str, T
 
 
 def _ids(config: HeadConfig, tensors: Mapping[str, Tensor], folder: Path) -> Tensor:
-    """Return the target ids of the draft vocabulary. EAGLE-3's `d2t` holds offsets: target id minus draft id."""
+    """Return the target ids of the draft vocabulary. In EAGLE-3, `d2t` holds target id minus draft id."""
     ids, d2t = torch.arange(config.draft_vocab), tensors.get("d2t")
     is_sound = d2t is None or (d2t.shape == ids.shape and not d2t.is_floating_point())
     if d2t is not None and is_sound:
         ids = ids + d2t.long()
     if not is_sound or not bool(((ids >= 0) & (ids < config.vocab_size)).all()):
-        raise ModelError(f"The draft vocabulary of the head {folder} is damaged (d2t)", AGAIN)
+        raise ModelError(f"The draft vocabulary of the head {folder} is damaged (tensor d2t)", AGAIN)
     return ids
 
 
 def _own_embedding(config: HeadConfig, tensors: Mapping[str, Tensor], folder: Path) -> nn.Module:
     own = tensors.get("embed_tokens.weight")
     if own is None or own.shape != (config.vocab_size, config.hidden_size):
-        what = f"The head {folder} has width {config.hidden_size}, its target has {config.target_size}, and it has no "
-        raise ModelError(what + "token vectors of its own", "give a head that was trained for this target")
+        what = f"The head {folder} has width {config.hidden_size} and no token embeddings, but its target has "
+        raise ModelError(what + f"width {config.target_size}", "set head to a head that was trained for this target")
     embedding: nn.Module = nn.Embedding.from_pretrained(own)
     return embedding
 
@@ -126,7 +129,7 @@ def _mask(config: HeadConfig, embed: nn.Module, folder: Path, device: torch.devi
 
 
 def _fill(network: Head, tensors: dict[str, Tensor], folder: Path) -> None:
-    """Load weights by name. Raise ModelError if tensors are missing or have wrong shapes."""
+    """Load the network's weights by name. Raise ModelError if tensors are missing or have wrong shapes."""
     wanted = {name: tuple(value.shape) for name, value in network.state_dict().items()}
     if missing := sorted(wanted.keys() - tensors.keys()):
         what = f"The weights of the head {folder} lack {len(missing)} tensors (first: {missing[0]})"

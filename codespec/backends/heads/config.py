@@ -24,40 +24,34 @@ FEW_LAYERS = 8  # the default layers differ for targets with fewer layers than t
 
 @dataclass(frozen=True, slots=True)
 class HeadConfig:
-    """Configuration of a head.
-
-    layers       target layers whose outputs the head reads
-    vocab_size   the target's vocabulary size
-    draft_vocab  the number of target tokens that the head can predict
-    block        size of a DFlash block: the anchor, and the positions that one forward fills
-    rope         transformers' `rope_parameters`
-    """
+    """The configuration of a head."""
 
     kind: Kind
     hidden_size: int
     target_size: int
-    layers: tuple[int, ...]
+    layers: tuple[int, ...]  # target layers whose outputs the head reads
     heads: int
     kv_heads: int
     head_size: int
     mlp_size: int
-    vocab_size: int
-    draft_vocab: int
+    vocab_size: int  # of the target
+    draft_vocab: int  # number of target tokens that the head can predict
     draft_layers: int = 1
-    block: int = 8
+    block: int = 8  # size of a DFlash block: the anchor, and the positions that one forward pass fills
     epsilon: float = 1e-5
     max_positions: int = 2048
     mask_token: int | None = None
+    # In the format of transformers' `rope_parameters`.
     rope: Mapping[str, Any] = field(default_factory=lambda: {"rope_type": "default", "rope_theta": 10000.0})
 
 
 def read_head_config(folder: Path, target_layers: int) -> HeadConfig:
-    """Read the config.json of a head's folder. `target_layers` is the target's number of layers.
+    """Read the config.json of a head's folder. `target_layers` is the number of layers of the target.
 
     Raise ModelError if the file is missing, does not describe a head or has invalid sizes.
     """
     if not (folder / "config.json").is_file():
-        raise ModelError(f"There is no head in {folder}", "give a folder with config.json and model.safetensors")
+        raise ModelError(f"There is no head in {folder}", "set head to a folder with config.json and model.safetensors")
     try:
         values = read_json(folder / "config.json")
     except TokenizerError as error:
@@ -69,7 +63,7 @@ def read_head_config(folder: Path, target_layers: int) -> HeadConfig:
     kv_heads, head_size = get.size("num_key_value_heads", heads, most=1 << 12), get.size("head_dim", hidden // heads)
     if heads % kv_heads or head_size % 2:
         sizes = f"{heads} attention heads of size {head_size} and {kv_heads} key heads"
-        raise ModelError(f"The head {folder} has {sizes}, which can't be computed", AGAIN)
+        raise ModelError(f"The head {folder} has unsupported dimensions ({sizes})", AGAIN)
     return HeadConfig(
         kind=kind,
         hidden_size=hidden,
@@ -98,11 +92,11 @@ def _kind(values: Mapping[str, Any], folder: Path) -> Kind:
         if name == "LlamaForCausalLM" and "draft_vocab_size" in values:  # the name in the first EAGLE-3 heads
             return "eagle3"
     what = f"{folder} is not a head that codespec supports (architectures: {named})"
-    raise ModelError(what, "give the folder of an EAGLE-3 or DFlash head")
+    raise ModelError(what, "set head to the folder of an EAGLE-3 or DFlash head")
 
 
 def _demand_known(values: Mapping[str, Any], folder: Path) -> None:
-    """Raise ModelError if the layers use features that heads do not support."""
+    """Raise ModelError if the head's layers use features that codespec does not support in a head."""
     unknown = {
         "windows": "sliding_attention" in (values.get("layer_types") or ()),
         "biases": bool(values.get("attention_bias") or values.get("mlp_bias")),
@@ -115,7 +109,7 @@ def _demand_known(values: Mapping[str, Any], folder: Path) -> None:
 
 
 class _Values:
-    """The values of one config.json. The methods raise a ModelError that names an invalid value."""
+    """Reads the values of a config.json. All methods raise a ModelError that names an invalid value."""
 
     def __init__(self, values: Mapping[str, Any], folder: Path) -> None:
         self._values, self._folder = values, folder
@@ -126,7 +120,7 @@ class _Values:
         return values if isinstance(values, dict) else {}
 
     def size(self, name: str, default: int | None = None, *, most: int = 1 << 20) -> int:
-        """Return an integer from 1 to `most`."""
+        """Return the value of `name`, which must be an integer from 1 to `most`."""
         value = self._values.get(name)
         value = default if value is None else value
         if type(value) is not int or not 1 <= value <= most:
@@ -149,18 +143,18 @@ class _Values:
             layers = spread_layers(target_layers, self.size("num_hidden_layers")) if layers is None else layers
         is_usable = isinstance(layers, list | tuple) and 0 < len(layers) <= MAX_LAYERS
         if not is_usable or not all(type(layer) is int and layer >= 0 for layer in layers):
-            raise self._wrong("its target's layers", layers)
+            raise self._wrong("target layers", layers)
         return tuple(layers)
 
     def mask_token(self) -> int | None:
-        """Return the target token for masked positions; None if the file names none."""
+        """Return the id of the mask token, or None if the file names no mask token."""
         token = self._part("dflash_config").get("mask_token_id", self._values.get("mask_token_id"))
         if token is not None and (type(token) is not int or token < 0):
             raise self._wrong("mask_token_id", token)
         return token
 
     def rope(self) -> Mapping[str, Any]:
-        """Return transformers' `rope_parameters`, from its current or its older keys."""
+        """Return `rope_parameters` in the current format of transformers, also from the keys of older formats."""
         if parameters := self._part("rope_parameters"):
             return parameters
         theta = self._values.get("rope_theta", 10000.0)
@@ -171,7 +165,7 @@ class _Values:
         return {"rope_theta": float(theta), **scaling}
 
     def _wrong(self, name: str, value: object) -> ModelError:
-        return ModelError(f"The config.json of {self._folder} has {name} = {value!r}", AGAIN)
+        return ModelError(f"The config.json of {self._folder} has the invalid value {name} = {value!r}", AGAIN)
 
 
 def usual_layers(count: int) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Draft with a head over its target's slots: read new features, then predict tokens.
+"""Draft with a head in the slots of its target: read the target's new features, then predict tokens.
 
 The target verifies a head's drafts, so the head need not be batch-invariant and runs in fast mode.
 """
@@ -24,9 +24,9 @@ UNKNOWN = -1
 
 
 class HeadCache:
-    """Keys and values of the head's layers in the target's slots, cut and copied together with the target's cache.
+    """The keys and values of a head's layers in the target's slots, truncated and copied with the target's cache.
 
-    The first `done[s]` positions of slot s are computed from the target's features at the same positions and, if
+    The first `done[s]` positions of slot s have been computed from the target's features at these positions and, if
     `shifted`, from the token after each position. `following[s]` is the token after the last computed position.
     """
 
@@ -54,7 +54,7 @@ class HeadCache:
     def begin(self, slot: int, ids: list[int], length: int) -> int:
         """Return the first position to compute for a text of these ids, of which the target has read `length`.
 
-        At least the last position is always computed.
+        The last position is always computed again.
         """
         done = min(self.done[slot], length)
         if self.shifted and done and done == self.done[slot] and self.following[slot] not in (UNKNOWN, ids[done]):
@@ -62,22 +62,18 @@ class HeadCache:
         return max(0, min(done, length - 1))
 
     def advance(self, slot: int, ids: list[int], done: int) -> None:
-        """Record that the first `done` positions are computed."""
+        """Record that the first `done` positions of the slot have been computed."""
         self.done[slot] = done
         self.following[slot] = ids[done] if self.shifted else UNKNOWN
 
 
 @dataclass(slots=True, eq=False)
 class Reading:
-    """The text of one slot, and the head's progress in reading it.
-
-    ids    the text's tokens; the target has read all but the last
-    start  the first position that the head has not read
-    """
+    """The text of one slot, and the position up to which the head has read the text."""
 
     slot: int
-    ids: list[int]
-    start: int = 0
+    ids: list[int]  # the text's tokens; the target has read all but the last
+    start: int = 0  # the first position that the head has not read
     state: Tensor | None = field(default=None, repr=False)  # [hidden], EAGLE-3 only
 
     @property
@@ -87,9 +83,9 @@ class Reading:
 
 
 class HeadRunner:
-    """Runs a head on its target's slots, which must be allocated.
+    """Runs a head on its target's slots, which must already be allocated.
 
-    If `whole`, one forward yields a whole draft. `width` is the maximum draft length.
+    If `whole`, one forward pass yields a whole draft. `width` is the maximum draft length.
     """
 
     whole = False
@@ -109,19 +105,19 @@ class HeadRunner:
             tile_linears(head.network, exact=False, packed=not can_pack(target.dtype))
 
     def open(self, slot: int, ids: list[int]) -> Reading:
-        """Create a reading of the slot's text that starts after the positions in the head's cache."""
+        """Create a `Reading` of the slot's text that starts after the positions in the head's cache."""
         return Reading(slot, ids, self.cache.begin(slot, ids, len(ids) - 1))
 
     def first(self, readings: Sequence[Reading]) -> Iterable[Tensor]:
-        """Run the first forward of a draft, the only forward if `whole`, and return logits for each text."""
+        """Run the first forward pass of a draft (the only one if `whole`), and return logits for each text."""
         raise NotImplementedError
 
     def _read(self, readings: Sequence[Reading], ends: Sequence[int]) -> Any:
-        """Compute each text's positions from its start to its end."""
+        """Compute the positions of each text from its `start` to its end in `ends`."""
         raise NotImplementedError
 
     def catch_up(self, readings: Sequence[Reading], most: int) -> None:
-        """Read up to `most` positions of each text, except the last position, which yields the first prediction."""
+        """Read up to `most` more positions of each text, but not the last, which is read by `first`."""
         self._read(readings, [min(reading.length - 1, reading.start + most) for reading in readings])
 
     def embed(self, ids: Sequence[int]) -> Tensor:
@@ -137,13 +133,13 @@ class HeadRunner:
         return features if self._layers is None else features[:, self._layers]
 
     def _angles(self, spans: Sequence[tuple[int, int]]) -> tuple[Tensor, Tensor]:
-        """Return the rotary angles of all positions from each span's start to its end."""
+        """Return the rotary angles of all positions in the spans."""
         positions = torch.cat([torch.arange(*span, device=self.device) for span in spans])
         return self._rotation.at(torch.empty(0, dtype=self.dtype, device=self.device), positions[None])
 
 
 class Eagle3Runner(HeadRunner):
-    """Drafts token by token: `first`, then `go_on` for each further token."""
+    """Drafts token by token, with `first` for the first token and `go_on` for each further token."""
 
     def __init__(self, head: LoadedHead, target: TorchModel) -> None:
         assert isinstance(head.network, Eagle3)
@@ -151,16 +147,16 @@ class Eagle3Runner(HeadRunner):
         self._head, self.width = head.network, self.cache.kept.capacity
 
     def first(self, readings: Sequence[Reading]) -> Tensor:
-        """Read the rest of every text and return logits [texts, draft vocabulary] of the token after it."""
+        """Read the rest of every text, and return logits [texts, draft vocabulary] of the next token."""
         return self._read(readings, [reading.length for reading in readings])
 
     def go_on(self, readings: Sequence[Reading], tokens: Sequence[int], steps: int) -> Tensor:
-        """Return logits [texts, draft vocabulary] after `tokens`, the tokens number `steps` (from 1) of all drafts."""
+        """Return logits [texts, draft vocabulary] after `tokens`, which are number `steps` (from 1) in each draft."""
         states = torch.stack([reading.state for reading in readings if reading.state is not None])
         return self._run(readings, states, list(tokens), [(r.length - 1 + steps, r.length + steps) for r in readings])
 
     def _read(self, readings: Sequence[Reading], ends: Sequence[int]) -> Tensor:
-        """Compute each text's positions from its start to its end, and return the logits of its last row."""
+        """Compute the positions of each text up to its end in `ends`, and return the logits of each text's last row."""
         features = torch.cat([self.features(reading, end) for reading, end in zip(readings, ends, strict=True)])
         tokens = [t for r, end in zip(readings, ends, strict=True) for t in r.ids[r.start + 1 : end + 1]]
         spans = [(reading.start, end) for reading, end in zip(readings, ends, strict=True)]
@@ -173,7 +169,7 @@ class Eagle3Runner(HeadRunner):
     def _run(
         self, readings: Sequence[Reading], states: Tensor, tokens: list[int], spans: Sequence[tuple[int, int]]
     ) -> Tensor:
-        """Run the layer over rows [N, hidden], one span per text. Return the logits of each text's last row."""
+        """Run the layer on rows [N, hidden], one span per text, and return the logits of each text's last row."""
         head, layer = self._head, self._head.midlayer
         angles = self._angles(spans)
         q, k, v = layer.read(self.embed(tokens), states, angles)
@@ -188,7 +184,7 @@ class Eagle3Runner(HeadRunner):
 
 
 class DFlashRunner(HeadRunner):
-    """Drafts a whole block at once."""
+    """Drafts a whole block of tokens in one forward pass."""
 
     whole = True
 
@@ -198,7 +194,7 @@ class DFlashRunner(HeadRunner):
         self._head, self.width = head.network, head.config.block - 1  # without the anchor
 
     def first(self, readings: Sequence[Reading]) -> list[Tensor]:
-        """Return for each text the logits [tokens, draft vocabulary] of as many next tokens as block and slot hold."""
+        """Return for each text the logits [tokens, draft vocabulary] of the next tokens that fit in block and slot."""
         self._read(readings, [reading.length for reading in readings])
         block, capacity = self.config.block, self.cache.kept.capacity
         spans = [(reading.length, min(capacity, reading.length + block)) for reading in readings]
@@ -217,7 +213,7 @@ class DFlashRunner(HeadRunner):
         return list(self._head.logits(guessed).split([size - 1 for size in sizes]))
 
     def _read(self, readings: Sequence[Reading], ends: Sequence[int]) -> None:
-        """Compute the keys and values of each text's context, from its start to its end."""
+        """Compute the keys and values of each text's context up to its end in `ends`."""
         spans = [(reading.start, end) for reading, end in zip(readings, ends, strict=True)]
         context = self._head.fuse(torch.cat([self.features(r, end) for r, end in zip(readings, ends, strict=True)]))
         angles = self._angles(spans)
@@ -236,7 +232,7 @@ class DFlashRunner(HeadRunner):
 
 
 def make_runner(head: LoadedHead, target: TorchModel) -> Eagle3Runner | DFlashRunner:
-    """Create the runner for a head's kind."""
+    """Create a runner for the head, depending on its kind."""
     return Eagle3Runner(head, target) if isinstance(head.network, Eagle3) else DFlashRunner(head, target)
 
 
@@ -251,9 +247,10 @@ def attend_slots(
     *,
     causal: bool,
 ) -> Tensor:
-    """Write keys and values [N, kv heads, size] to the slots, and attend queries [N, heads, size] over their own slots.
+    """Write keys and values [N, kv heads, size] to the slots, and compute attention for queries [N, heads, size].
 
-    Each row sees its slot's earlier positions and rows; if `causal`, no later rows. Return [N, heads, size].
+    A row attends to all positions of its slot up to the last new row, or to no later positions than its own if
+    `causal`. Return [N, heads, size].
     """
     attended, begin = [], 0
     for slot, (start, end) in zip(slots, spans, strict=True):

@@ -1,7 +1,7 @@
 """The networks of both kinds of heads, EAGLE-3 and DFlash, and the layers that they share.
 
-Modules have the names of the public repositories, so public weights load by name, and the arithmetic of transformers'
-Llama and Qwen3. All modules take flat rows [N, …]; the caller stores keys, values and states.
+Modules are named as in the public repositories, so that public weights load by name, and compute as transformers' Llama
+and Qwen3 do. All modules take flat rows [N, …]; the caller stores keys, values and states.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Angles = tuple[Tensor, Tensor]
 
 
 class Norm(nn.Module):
-    """Root-mean-square norm (Zhang and Sennrich 2019) in float32, returned in the dtype of the rows."""
+    """A root-mean-square norm (Zhang and Sennrich 2019) in float32, returned in the dtype of the rows."""
 
     def __init__(self, size: int, epsilon: float) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Projections(nn.Module):
 
 
 class Mlp(nn.Module):
-    """Gated feed-forward with SiLU (Shazeer 2020)."""
+    """A gated feed-forward network with SiLU (Shazeer 2020)."""
 
     def __init__(self, config: HeadConfig) -> None:
         super().__init__()
@@ -63,13 +63,13 @@ class Mlp(nn.Module):
         self.down_proj = nn.Linear(config.mlp_size, config.hidden_size, bias=False)
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Apply to rows [N, hidden] -> [N, hidden]."""
+        """Apply the network to rows [N, hidden] -> [N, hidden]."""
         mixed: Tensor = self.down_proj(functional.silu(self.gate_proj(rows)) * self.up_proj(rows))
         return mixed
 
 
 def make_angle_table(config: HeadConfig, device: torch.device) -> AngleTable:
-    """Create the cosines and sines of a head's rotary embedding."""
+    """Create a table of the cosines and sines of a head's rotary embedding."""
     from transformers import LlamaConfig  # slow (seconds), and most targets have no head
     from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
@@ -84,7 +84,7 @@ def make_angle_table(config: HeadConfig, device: torch.device) -> AngleTable:
 
 
 class Layer(nn.Module):
-    """A decoder layer without its attention; `read` is the input size of its projections."""
+    """A decoder layer without the attention itself; `read` is the input size of the layer's projections."""
 
     def __init__(self, config: HeadConfig, read: int, *, normed: bool) -> None:
         super().__init__()
@@ -121,9 +121,9 @@ class Eagle3Layer(Layer):
 class Eagle3(nn.Module):
     """An EAGLE-3 head (Li et al. 2025, arXiv 2503.01840).
 
-    Its layer reads the target's state at a position, fused from a low, a middle and a high layer, and the next token.
-    The layer returns the next state and predicts the token after the next. Beyond the target's positions the head reads
-    its own states.
+    The head has one layer, which reads the next token and the target's state at a position, fused from a low, a middle
+    and a high layer. The layer returns the next state and predicts the token after the next. At positions that the
+    target has not computed, the head reads its own states.
     """
 
     def __init__(self, config: HeadConfig) -> None:
@@ -140,7 +140,7 @@ class Eagle3(nn.Module):
         return fused
 
     def logits(self, states: Tensor) -> Tensor:
-        """Return logits [N, draft vocabulary] of the tokens after those read with the states [N, hidden]."""
+        """Return logits [N, draft vocabulary] of the tokens that follow the tokens read with states [N, hidden]."""
         logits: Tensor = self.lm_head(self.norm(states))
         return logits
 
@@ -163,7 +163,7 @@ class DFlash(nn.Module):
     over the block, and over the target's features of all earlier positions, which the layer's own projections turn into
     keys and values. The head therefore stores no state of its drafts.
 
-    Unless the files have their own, `lm_head` is the target's, and `mask` the target's embedding of the mask token.
+    Unless the head's files contain them, `lm_head` and `mask` are the target's output layer and mask embedding.
     """
 
     def __init__(self, config: HeadConfig) -> None:

@@ -1,12 +1,12 @@
-"""Attention for every model, with sliding windows, soft caps and sinks.
+"""Attention for every model, including sliding windows, soft caps and attention sinks.
 
-A forward is flat: the rows (tokens) of all sequences form a batch of one, without padding. On a CPU attention runs
-span by span; on a device a single kernel attends all rows (`slot_attention`). Query heads that share a key head are
-folded into query rows, so keys and values are not expanded.
+A forward pass is flat: the rows (tokens) of all sequences form a batch of one, without padding. On a CPU, attention is
+computed span by span; on a GPU, a single kernel computes the attention of all rows (`slot_attention`). Query heads that
+share a key head are folded into query rows, so keys and values are not expanded.
 
-In exact mode every call of torch's kernel has the same number of query rows and whole blocks of keys, so that a row's
-bits do not change. Blocks matter because a product over more than 192 keys splits its sum by the number of keys: with
-256 keys, 1 of 1,700 bfloat16 rows changed with the length of the text after it in the same forward.
+In exact mode, every call of torch's attention kernel has the same number of query rows and whole blocks of keys, so a
+row's bits do not depend on other rows. Whole blocks are needed because a product over more than 192 keys splits its sum
+by the number of keys: with 256 keys, one of 1,700 bfloat16 rows changed with the length of the text after the row.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ assert CAPACITY_UNIT % KEY_BLOCK == 0
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Rows begin…end-1 of a flat forward: positions start, start+1, … of the sequence in `slot`."""
+    """Rows begin…end-1 of a flat forward pass, at positions start, start+1, … of the sequence in `slot`."""
 
     slot: int
     start: int
@@ -48,13 +48,13 @@ class Span:
 
     @property
     def length(self) -> int:
-        """The length of the sequence in tokens, including these rows."""
+        """The length of the sequence in tokens, up to the last row of the span."""
         return self.start + self.rows
 
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """Attention parameters of one layer. `groups` is the number of query heads that share a key head."""
+    """The attention parameters of one layer. `groups` is the number of query heads that share a key head."""
 
     groups: int
     kv_heads: int
@@ -68,10 +68,10 @@ class Heads:
 
 @dataclass(slots=True)
 class ForwardContext:
-    """State of one forward: its spans (or `rows` on a device), its cache, and the values computed once for all layers.
+    """The state of one forward pass: spans (or `rows` on a device), the cache, and values computed once for all layers.
 
-    Without a cache the forward only probes shapes, and fills `heads` by layer. Recurrent layers read `states`, and
-    `plans` with one plan for each span.
+    Without a cache, the forward pass only records the attention parameters of each layer in `heads`. Recurrent layers
+    read `states` and `plans`, which holds one plan for each span.
     """
 
     spans: list[Span]
@@ -111,13 +111,13 @@ class ForwardContext:
 
 
 class Seam:
-    """The context of the current forward, shared by all attention modules of one model."""
+    """Holds the context of the current forward pass for all attention modules of one model."""
 
     def __init__(self) -> None:
         self.context: ForwardContext | None = None
 
     def attach(self, model: nn.Module) -> None:
-        """Attach to every module of the model that has a layer's index."""
+        """Attach the seam to every module of the model that has a layer index."""
         for module in model.modules():
             if isinstance(getattr(module, "layer_idx", None), int):
                 module.codespec_seam = self  # type: ignore[assignment]
@@ -135,9 +135,9 @@ def attend(
     s_aux: Tensor | None = None,
     **_: object,
 ) -> tuple[Tensor, None]:
-    """Write keys and values [1, kv_heads, N, size] to their slots and attend query [1, heads, N, size].
+    """Write keys and values [1, kv_heads, N, size] to the cache, and compute attention for query [1, heads, N, size].
 
-    Each row sees only its own sequence. Return [1, N, heads, value_size], as transformers expects.
+    Each row attends only to its own sequence. Return [1, N, heads, value_size], as transformers expects.
     """
     assert attention_mask is None, "transformers built a mask although none is registered"
     seam: Seam = module.codespec_seam  # type: ignore[assignment]
@@ -176,7 +176,7 @@ def attend(
 def attend_span(
     context: ForwardContext, span: Span, query: Tensor, keys: Tensor, values: Tensor, scoring: Scoring
 ) -> Tensor:
-    """Attend a span's folded query [kv_heads, R, size] over keys [kv_heads, L, size] -> [kv_heads, R, value_size]."""
+    """Compute attention for a span's folded query [kv_heads, R, size] over keys and values [kv_heads, L, size]."""
     count, value_size, folded = query.shape[1], values.shape[2], query.shape[1] // span.rows
     tiles, each, missing = 1, count, 0
     if context.exact:
@@ -204,7 +204,7 @@ def attend_span(
 
 
 def _eager(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, rows: slice, scoring: Scoring) -> Tensor:
-    """Attend `rows` of a query in plain torch, for soft caps or sinks [kv_heads, R] -> [kv_heads, rows, size]."""
+    """Compute attention for `rows` of a query with plain torch operations, for soft caps or sinks [kv_heads, R]."""
     query, mask = query[:, rows], mask[rows]
     blocks = [slice(start, start + KEY_BLOCK) for start in range(0, keys.shape[1], KEY_BLOCK)]
     parts = [torch.matmul(query, keys[:, block].transpose(1, 2)) for block in blocks]  # fixes the order of the sums
@@ -220,17 +220,18 @@ def _eager(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, rows: slic
 
 
 def _hidden(row: Tensor, keys: int, window: int) -> Tensor:
-    """Return the mask [rows, keys] of keys hidden from the rows at these positions [rows, 1]."""
+    """Return a mask [rows, keys] that is true if a key is hidden from a row, given the rows' positions [rows, 1]."""
     column = torch.arange(keys, device=row.device)
     hidden = column > row
     return hidden | (column <= row - window) if window else hidden
 
 
 def slot_attention(query: Tensor, keys: Tensor, values: Tensor, rows: DeviceRows, scoring: Scoring) -> Tensor:
-    """Attend query [N, heads, size] of a device step over all slots' keys and values [slots + 1, kv_heads, C, size].
+    """Compute attention for query [N, heads, size] over keys and values [slots + 1, kv_heads, C, size] of all slots.
 
-    A row at position p sees the keys max(0, p - window + 1)…p of its slot, or 0…p without a window. Softmax and sums
-    are float32. The last slot is scratch; rows in no tile are padding and become zeros. Return [N, heads, value_size].
+    A row at position p attends to the keys max(0, p - window + 1)…p of its slot, or 0…p without a window. Softmax and
+    sums are computed in float32. The last slot is for padding rows, which belong to no tile and yield zeros. Return
+    [N, heads, value_size].
     """
     if query.device.type == "cuda":
         from codespec.backends.torch.cuda.attention_kernels import attend_tiles  # Triton is on GPU machines only
@@ -240,7 +241,7 @@ def slot_attention(query: Tensor, keys: Tensor, values: Tensor, rows: DeviceRows
 
 
 def reference_slot_attention(query: Tensor, keys: Tensor, values: Tensor, rows: DeviceRows, scoring: Scoring) -> Tensor:
-    """Compute `slot_attention` in torch, so that on a CPU a row's bits do not depend on its neighbours."""
+    """Compute `slot_attention` with torch operations, so that on a CPU a row's bits do not depend on other rows."""
     out = query.new_zeros(query.shape[0], query.shape[1], values.shape[3])
     for slot, first, begin, count in stretches(rows.tiles):
         assert first + count <= min(rows.reach, keys.shape[2]), "a row lies beyond the step's reach"
@@ -251,7 +252,7 @@ def reference_slot_attention(query: Tensor, keys: Tensor, values: Tensor, rows: 
 
 
 def stretches(tiles: Tensor) -> Iterator[tuple[int, int, int, int]]:
-    """Merge adjacent tiles [T, 4] of one sequence. Yield each run's slot, first position, first flat row and length."""
+    """Merge adjacent tiles [T, 4] of one sequence; yield each run's slot, first position, first flat row and length."""
     run: tuple[int, int, int, int] | None = None
     for slot, first, begin, count in tiles.tolist():
         if not count:
@@ -267,7 +268,7 @@ def stretches(tiles: Tensor) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _stretch(query: Tensor, keys: Tensor, values: Tensor, first: int, scoring: Scoring) -> Tensor:
-    """Attend rows [T, heads, size] from position `first` on over keys [kv_heads, L, size] -> [T, heads, value_size]."""
+    """Compute attention for consecutive rows [T, heads, size] from position `first` over keys [kv_heads, L, size]."""
     count, heads, size = query.shape
     kv_heads, length, value_size = values.shape
     groups = heads // kv_heads
@@ -290,7 +291,7 @@ def _stretch(query: Tensor, keys: Tensor, values: Tensor, first: int, scoring: S
 
 
 def register() -> None:
-    """Register `attend` with transformers. No mask function is registered, so transformers builds no mask."""
+    """Register `attend` with transformers, without a mask function, so that transformers builds no mask."""
     from transformers import AttentionInterface  # slow: seconds
 
     AttentionInterface.register(NAME, attend)

@@ -1,9 +1,9 @@
 """Store the KV cache of one model in slots.
 
 A slot holds the keys and values of one sequence, indexed by position, so a rollback only sets a length: later positions
-are overwritten before they are read. Buffers are sized by the token budget, not by the model's maximum length, and
-start as zeros, because a masked NaN would still poison a product. On a CPU the operating system zeroes pages on first
-write, so unused positions cost neither memory nor time.
+are overwritten before they are read. Buffers are sized for the token budget, not for the model's maximum length, and
+are initialized with zeros, because even a masked NaN would spread through a product. On a CPU the operating system
+zeroes pages on first write, so unused positions cost neither memory nor time.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ class Follower(Protocol):
         """Invalidate the slot's positions from `length` on."""
 
     def copy(self, source: int, target: int, length: int) -> None:
-        """Replace the content of slot `target` by the first `length` positions of slot `source`."""
+        """Replace the content of slot `target` with the first `length` positions of slot `source`."""
 
 
 class KVCache:
     """Keys and values of `slots` sequences of up to `capacity` positions, for every layer.
 
-    Capacity is rounded up to a multiple of CAPACITY_UNIT. `scratch` adds a last slot for padding rows, which is written
-    but never read. If `features` (layers, size) is given, the outputs of the tapped layers at every position are stored
-    too, for a head. `states` gives the sizes of the states of recurrent layers.
+    Capacity is rounded up to a multiple of CAPACITY_UNIT. `scratch` adds a last slot, to which padding rows are
+    written and which is never read. If `features` (layers, size) is given, the cache also stores the outputs of the
+    tapped layers at every position, for a draft head. `states` gives the sizes of the states of recurrent layers.
     """
 
     def __init__(
@@ -88,11 +88,11 @@ class KVCache:
         return self.keys[layer][slot, :, :end], self.values[layer][slot, :, :end]
 
     def resumable(self, slot: int, length: int) -> int:
-        """Return the largest number of positions, at most `length`, that a rollback can keep."""
+        """Return the largest length, at most `length`, to which the slot can be rolled back."""
         return length if self.states is None else self.states.resumable(slot, length)
 
     def rollback(self, slot: int, length: int) -> None:
-        """Roll the slot back to `length` positions, which `resumable` must have returned."""
+        """Roll the slot back to `length` positions; `length` must be a value that `resumable` returned."""
         assert 0 <= length <= self.capacity
         self.lengths[slot] = length
         if self.states is not None:
@@ -101,7 +101,7 @@ class KVCache:
             follower.cut(slot, length)
 
     def fork(self, source: int, target: int, length: int) -> None:
-        """Copy the first `length` positions of one slot to another, so that alternatives share a prefill."""
+        """Copy the first `length` positions of one slot to another, so that alternative texts share a prefill."""
         for part in (*self.keys.values(), *self.values.values()):
             part[target, :, :length] = part[source, :, :length]
         if self.features is not None:
@@ -113,7 +113,7 @@ class KVCache:
             follower.copy(source, target, length)
 
     def keep_features(self, batch: Sequence[Rows], features: Tensor) -> None:
-        """Write a forward's features [rows, layers, size] at the positions of its rows, and cut all followers there."""
+        """Store a batch's features [rows, layers, size], and cut all followers at the batch's first positions."""
         assert self.features is not None
         begin = 0
         for rows in batch:

@@ -1,10 +1,9 @@
 """Compute a mixture of experts with ordinary linear layers.
 
-transformers stores the experts of a layer as two stacked parameters [experts, out, in] and multiplies by them in calls
-whose shape depends on how many rows chose an expert, so a row's bits depend on its neighbours. Linear layers are
-packed, quantized and called with a fixed number of rows like every other matrix. The results of a row's experts are
-summed in the order in which the router ranked the experts. A router runs transformers' own code; only its product with
-a bare parameter is replaced.
+In transformers, the experts of a layer are two stacked parameters [experts, out, in], and a product's shape depends on
+how many rows chose an expert, so a row's bits depend on other rows. As linear layers, experts are packed, quantized
+and called with a fixed number of rows like every other matrix. The results of a row's experts are summed in the order
+in which the router ranked the experts. A router runs transformers' code, except for its product and its sigmoids.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ STACKED = ("is_transposed", "is_concatenated", "has_gate", "has_bias")  # set by
 
 
 class Experts(nn.Module):
-    """The experts of one layer, two linear layers each. `stacked` is transformers' module without its matrices."""
+    """The experts of one layer, two linear layers each. `stacked` is transformers' module without the matrices."""
 
     def __init__(self, stacked: nn.Module) -> None:
         super().__init__()
@@ -59,8 +58,8 @@ class Experts(nn.Module):
 class RouterProduct(SteadySigmoids):
     """A context in which products with the router's weight are batch-invariant.
 
-    Some routers convert their weight to float32 first, so the weight is recognized by its shape, and each dtype that
-    occurs gets its own layer.
+    Some routers convert their weight to float32 first, so the weight is recognized by its shape, and there is a
+    layer for each dtype in use.
     """
 
     def __init__(self, router: nn.Module, packed: bool) -> None:
@@ -88,7 +87,7 @@ class RouterProduct(SteadySigmoids):
 
 
 def unstack_experts(model: nn.Module) -> int:
-    """Replace every stack of experts with linear layers, which share its memory; return the number of stacks."""
+    """Replace every stack of experts with linear layers that share the stack's memory; return the number of stacks."""
 
     def make(layer: nn.Module) -> nn.Module | None:  # transformers' classes of experts differ only in layout
         stacked = all(hasattr(layer, name) for name in STACKED)
@@ -110,12 +109,12 @@ def tile_routers(model: nn.Module, packed: bool) -> None:
 
 
 def has_experts(model: nn.Module, stacked: bool = False) -> bool:
-    """Return whether the model has experts; with `stacked`, whether transformers computes some of them."""
+    """Return whether the model has experts; with `stacked`, only experts that transformers computes count."""
     return any(_has_stack(module) or (not stacked and isinstance(module, Experts)) for module in model.modules())
 
 
 def _has_stack(module: nn.Module) -> bool:
-    """Return whether a module has stacked matrices. Some older classes of experts lack the STACKED attributes."""
+    """Return whether a module has stacked matrices, even if its class lacks the STACKED attributes."""
     return not isinstance(module, nn.Conv1d) and any(weight.dim() == 3 for weight in module.parameters(recurse=False))
 
 

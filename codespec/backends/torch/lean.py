@@ -1,10 +1,11 @@
-"""Lean networks: Llama-shaped blocks with little Python overhead, and taps, which record the outputs of layers.
+"""Lean networks, which run Llama-shaped blocks with little Python overhead, and taps, which record layer outputs.
 
-transformers spends 0.2-0.3 ms of Python per layer and token, more than a small model's arithmetic. A lean block has the
-same weights and runs four products, two norms and one attention. A model of the listed architectures becomes lean if
-its blocks have no other parts; all other models run on transformers. `model_check` compares the results of both.
+In transformers, Python takes 0.2-0.3 ms per layer and token, more than a small model's arithmetic. A lean block has the
+weights of a transformers layer, and computes four products, two norms and one attention. A model of one of the
+`ARCHITECTURES` becomes a lean network if its blocks have only `KNOWN` parts; all other models run on transformers.
+`model_check` compares the results of a lean network with those of transformers.
 
-A head reads the recorded outputs of lean and of transformers' networks. Taps do not change the logits.
+Taps record the outputs of both lean networks and transformers networks for draft heads, without changing the logits.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from codespec.errors import ModelError
 
 
 class Taps:
-    """The recorded outputs of `layers` in the last forward, `width` values per row and layer."""
+    """The outputs of `layers` in the last forward pass, with `width` values per row and layer."""
 
     def __init__(self, layers: Sequence[int], width: int) -> None:
         self.layers = tuple(layers)
@@ -31,12 +32,12 @@ class Taps:
         self._kept: dict[int, Tensor] = {}
 
     def see(self, layer: int, rows: Tensor, fed: Tensor | None = None) -> None:
-        """Record a layer's output: rows [N, width], plus the pending addend `fed`, if any."""
+        """Record a layer's output, which is the sum of rows [N, width] and `fed`, if given."""
         if layer in self._wanted:
             self._kept[layer] = rows if fed is None else rows + fed
 
     def take(self, dtype: torch.dtype) -> Tensor | None:
-        """Return the last forward's outputs [N, layers, width], or None if the forward skipped a tapped layer."""
+        """Return the outputs [N, layers, width] of the last forward pass, or None if it skipped a tapped layer."""
         kept, self._kept = self._kept, {}
         if len(kept) < len(self.layers):
             return None
@@ -44,7 +45,7 @@ class Taps:
 
 
 def attach_taps(network: Any, taps: Taps) -> None:
-    """Make a network report its layers' outputs to `taps` only. Raise ModelError if a tapped layer is missing."""
+    """Record the outputs of a network's layers in `taps` only. Raise ModelError if the network lacks a tapped layer."""
     blocks = layers = getattr(network, "blocks", None)
     if blocks is None:
         decoder = network.get_decoder() if hasattr(network, "get_decoder") else network
@@ -54,7 +55,7 @@ def attach_taps(network: Any, taps: Taps) -> None:
         raise ModelError(what, "remove the setting `head`, or choose another target")
     if not 0 <= min(taps.layers) <= max(taps.layers) < len(layers):
         what = f"The head reads layer {max(taps.layers)} and the target has {len(layers)} layers"
-        raise ModelError(what, "give a head that was trained for this target")
+        raise ModelError(what, "set head to a head that was trained for this target")
     if blocks is not None:
         network.taps = taps
         return
@@ -82,7 +83,7 @@ KNOWN = {  # a block with any other part is not supported
 
 
 class LeanBlock(nn.Module):
-    """One decoder layer. `attention` is transformers' module, which holds the layer's settings."""
+    """One decoder layer. `attention` is the module of transformers, which holds the layer's settings."""
 
     def __init__(self, layer: Any) -> None:
         super().__init__()
@@ -101,13 +102,13 @@ class LeanBlock(nn.Module):
         self.scaling, self.window = self.attention.scaling, attention_window(self.attention)
 
     def forward(self, rows: Tensor, fed: Tensor | None, cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor]:
-        """Run the layer on rows [N, hidden] + `fed`, by angles [N, 1, size]. Return the next layer's rows and `fed`."""
+        """Run the layer on rows [N, hidden] + `fed` with angles [N, 1, size]; return the next `rows` and `fed`."""
         rows, normed = (rows, self.before(rows)) if fed is None else self.before.of_sum(rows, fed)
         rows, normed = self.after.of_sum(rows, self.out(self.attend(self.qkv(normed), cosine, sine)))
         return rows, self.down(silu_mul(self.gate_up(normed)))
 
     def attend(self, mixed: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-        """Return the attention [N, heads * size] of fused queries, keys and values [N, (heads + 2 kv_heads) * size]."""
+        """Return attention [N, heads * size], given fused queries, keys and values [N, (heads + 2 kv_heads) * size]."""
         count, q, k = mixed.shape[0], self.heads, self.kv_heads
         mixed = mixed.view(count, q + 2 * k, self.size)
         rotated = mixed[:, : q + k]
@@ -156,7 +157,7 @@ class LeanNetwork(nn.Module):
 
 
 class AngleTable(nn.Module):
-    """Cosines and sines for `rotate`. Except on a device, two table lookups replace ten small operations."""
+    """Cosines and sines for `rotate`, in a table that saves ten small operations per step, except in device steps."""
 
     def __init__(self, rotary: Any, seam: Seam | None = None) -> None:
         super().__init__()
@@ -176,7 +177,7 @@ class AngleTable(nn.Module):
 
 
 class LeanNorm(nn.Module):
-    """Root-mean-square norm (Zhang and Sennrich 2019) of a transformers norm, in the weight's dtype."""
+    """A root-mean-square norm (Zhang and Sennrich 2019) with the weight and epsilon of a transformers norm."""
 
     def __init__(self, norm: Any) -> None:
         super().__init__()
@@ -187,12 +188,12 @@ class LeanNorm(nn.Module):
         return rms_norm(rows, self.weight, self.eps)
 
     def of_sum(self, rows: Tensor, added: Tensor) -> tuple[Tensor, Tensor]:
-        """Return rows + added, and its norm."""
+        """Return the sum of `rows` and `added`, and the norm of that sum."""
         return add_rms_norm(rows, added, self.weight, self.eps)
 
 
 def make_lean(network: nn.Module, seam: Seam) -> LeanNetwork | None:
-    """Return the lean form of a model, which takes over its weights, or None if its blocks are not Llama-shaped."""
+    """Return a lean network with the weights of a model, or None if the model's blocks are not Llama-shaped."""
     whole: Any = network
     if type(network).__name__ not in ARCHITECTURES or whole.config.hidden_act not in ("silu", "swish"):
         return None
@@ -206,7 +207,7 @@ def make_lean(network: nn.Module, seam: Seam) -> LeanNetwork | None:
 
 
 def attention_window(attention: Any) -> int | None:
-    """Return a layer's window or None. Qwen's attention stores the window; Mistral's reads the configuration."""
+    """Return a layer's window or None, from the configuration for Mistral, and from the attention module otherwise."""
     holder = attention.config if type(attention).__name__ == "MistralAttention" else attention
     window: int | None = getattr(holder, "sliding_window", None)
     return window

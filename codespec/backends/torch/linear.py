@@ -2,7 +2,7 @@
 
 Kernels choose their tiles and summation order by the number of rows, so a row's bits may depend on how many rows are
 computed with it. In exact mode `TiledLinear` therefore calls kernels with a fixed number of rows, and `InvariantLinear`
-fixes the summation order (`ProductPlan`). The native kernels are exact as they are (native/README.md).
+fixes the summation order (`ProductPlan`). The native kernels are batch-invariant by design (native/README.md).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ DEPTH_UNIT = 32
 
 
 def computed_rows(count: int, exact: bool) -> int:
-    """Return the padded number of rows computed for `count` rows.
+    """Return the number of rows, including padding, that are computed for `count` rows.
 
-    oneDNN compiles and caches a kernel per matrix and number of rows (0.2-0.6 MB, half a millisecond), so in fast mode
-    only eight numbers between consecutive powers of two are used above FEW_ROWS.
+    In fast mode, only eight numbers between consecutive powers of two are used above FEW_ROWS, because oneDNN compiles
+    and caches a kernel for each matrix and number of rows (0.2-0.6 MB, half a millisecond).
     """
     if exact:
         return count + -count % ROWS
@@ -41,10 +41,10 @@ def computed_rows(count: int, exact: bool) -> int:
 
 
 class TiledLinear(nn.Module):
-    """`nn.Linear` in calls of ROWS rows if `exact`; [*, in] -> [*, out].
+    """A linear layer [*, in] -> [*, out] that computes products in calls of ROWS rows if `exact`.
 
-    `packed` is the weight in the kernel's own layout. torch's plain bfloat16 product repacks the weight at every call;
-    the packed op, which Inductor's freezing emits, was measured 1.5-1.8 x faster.
+    `packed` is the weight in the kernel's own layout. The packed op, which Inductor's freezing emits, was measured
+    1.5-1.8 x faster than torch's plain bfloat16 product, which repacks the weight at every call.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, exact: bool, packed: bool = True) -> None:
@@ -63,7 +63,7 @@ class TiledLinear(nn.Module):
             self.weight, self.missing = nn.Parameter(weight.detach(), requires_grad=False), 0
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return the product of every row with the weight."""
+        """Apply the layer to inputs [*, in] -> [*, out]."""
         flat = inputs.dim() == 2  # a needless view costs a tenth of a small product's time
         rows = inputs if flat else inputs.reshape(-1, self.in_features)
         tiled = self.exact and rows.shape[0] > ROWS
@@ -71,7 +71,7 @@ class TiledLinear(nn.Module):
         return out if flat else out.reshape(*inputs.shape[:-1], self.out_features)
 
     def _call(self, rows: Tensor) -> Tensor:
-        """Return the product of rows that fit into one call, padded to its shape."""
+        """Pad rows to the size of one call, and return their product with the weight."""
         count = rows.shape[0]
         computed = computed_rows(count, self.exact)
         if computed == count and not self.missing:
@@ -81,7 +81,7 @@ class TiledLinear(nn.Module):
         return self.multiply(padded)[:count]
 
     def multiply(self, rows: Tensor) -> Tensor:
-        """Return the product of exactly these rows [rows, in + missing] in one call."""
+        """Return the product of rows [rows, in + missing] with the weight, in one call without padding."""
         if self.packed is None:
             return linear(rows, self.weight, self.bias)
         out: Tensor = torch.ops.mkldnn._linear_pointwise(rows, self.packed, self.bias, "none", [], "")
@@ -89,7 +89,7 @@ class TiledLinear(nn.Module):
 
     @property
     def kind(self) -> tuple[int, int, bool, torch.dtype]:
-        """The properties, apart from the number of rows, by which torch selects a kernel."""
+        """The properties of the layer, apart from the number of rows, by which torch selects a kernel."""
         return self.out_features, self.in_features, self.bias is not None, self.dtype
 
 
@@ -111,7 +111,7 @@ def can_pack(dtype: torch.dtype) -> str:
 
 
 def tile_linears(model: nn.Module, exact: bool, packed: bool) -> int:
-    """Replace the model's linear layers in place and return their number. Plain weights are freed unless tied."""
+    """Replace the model's linear layers in place and return their number. Original weights are freed unless tied."""
 
     def make(layer: nn.Module) -> nn.Module:
         weight, bias = weight_and_bias(layer)
@@ -138,26 +138,26 @@ class Kernels:
 
     @property
     def pool(self) -> Pool:
-        """As many threads as torch uses now."""
+        """A pool of as many threads as torch currently uses."""
         if (count := torch.get_num_threads()) != self._count:
             self._pool, self._count = Pool(count), count
         return self._pool
 
     def multiply(self, matrix: Matrix, rows: Floats) -> Floats:
-        """Return the product [rows, outputs] of rows [rows, inputs]."""
+        """Return the product [rows, outputs] of rows [rows, inputs] with a matrix."""
         small = matrix.outputs * matrix.inputs <= SMALL
         return matrix.multiply(rows, self._single if small else self.pool, self.path)
 
 
 class NativeLinear(nn.Module):
-    """`nn.Linear` with 8-bit weights in blocks of 32, rounded at load; [*, in] -> [*, out].
+    """A linear layer [*, in] -> [*, out] with 8-bit weights in blocks of 32, which are rounded while loading.
 
-    `NativeLinear` serves models whose whole step the native kernels can't compute: mixtures of experts, recurrent
+    `NativeLinear` is for models with parts that the native kernels can't compute: mixtures of experts, recurrent
     layers, other norms and gates.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, kernels: Kernels) -> None:
-        """Round and pack a weight [out, in], which is not needed afterwards. Raise NativeError if memory is short."""
+        """Round a weight [out, in] and store a packed copy. Raise NativeError if memory is short."""
         super().__init__()
         self.out_features, self.in_features = weight.shape
         self.bias = None if bias is None else bias.detach().float()
@@ -179,7 +179,7 @@ class NativeLinear(nn.Module):
 
 
 def pack_linears(network: nn.Module) -> str:
-    """Replace every linear layer of a float network by a `NativeLinear` in place. Return the name of the kernels.
+    """Replace every linear layer of a float network with a `NativeLinear` in place, and return the name of the kernels.
 
     Raise ModelError if the compiled library is missing or memory is short.
     """
@@ -188,7 +188,7 @@ def pack_linears(network: nn.Module) -> str:
         replace_linears(network, lambda layer: NativeLinear(*weight_and_bias(layer), kernels))
     except NativeError as error:
         fact = f"The native products can't be computed ({str(error).rstrip('.')})"
-        raise ModelError(fact, "use dtype bfloat16") from error
+        raise ModelError(fact, "set dtype to bfloat16") from error
     return f"native ({path_name(kernels.path)}), products alone"
 
 
@@ -222,7 +222,7 @@ def multiply(rows: Tensor, weight: Tensor, bias: Tensor | None, plan: ProductPla
 
 
 def reference_product(rows: Tensor, weight: Tensor, bias: Tensor | None, plan: ProductPlan) -> Tensor:
-    """Compute `multiply` with torch in float32."""
+    """Compute the result of `multiply` with torch in float32."""
     total = rows.new_zeros(rows.shape[0], weight.shape[0], dtype=torch.float32)
     span = plan.span(rows.shape[1])
     for start in range(0, rows.shape[1], span):
@@ -234,7 +234,7 @@ def reference_product(rows: Tensor, weight: Tensor, bias: Tensor | None, plan: P
 
 
 def find_product_variance(device: torch.device, dtype: torch.dtype, columns: int = PROBE_COLUMNS) -> str:
-    """Test `multiply` on a device. Return "" if the product is correct and batch-invariant, else the fault."""
+    """Test `multiply` on a device. Return "" if its products are correct and batch-invariant, otherwise the fault."""
     generator = torch.Generator().manual_seed(0)
     weight, rows = (torch.randn(n, 1000, generator=generator).to(device, dtype) for n in (columns, max(PROBE_ROWS)))
     near = 1e-5 if dtype == torch.float32 else 1e-2
@@ -250,7 +250,7 @@ def find_product_variance(device: torch.device, dtype: torch.dtype, columns: int
 
 
 def fix_linears(model: nn.Module) -> int:
-    """Make the model's linear layers batch-invariant, in place, and return their number. Tied weights stay tied."""
+    """Make the model's linear layers batch-invariant, in place, and return their number. Tied weights remain tied."""
 
     def make(layer: nn.Module) -> InvariantLinear:
         weight, bias = weight_and_bias(layer)
@@ -270,7 +270,7 @@ def replace_linears(model: nn.Module, make: Callable[[nn.Module], nn.Module]) ->
 
 
 def replace_modules(model: nn.Module, make: Callable[[nn.Module], nn.Module | None]) -> list[nn.Module]:
-    """Replace every module for which `make` returns another, a shared one once. Return the new modules."""
+    """Replace each module for which `make`, called once per module, returns a new one; return the new modules."""
     made: dict[int, nn.Module | None] = {}
     for parent in [m for m in model.modules() if m._modules]:  # listing leaves would keep all plain weights alive
         for name in list(parent._modules):  # named_children omits a layer's second name
@@ -291,6 +291,6 @@ def weight_and_bias(layer: nn.Module) -> tuple[Tensor, Tensor | None]:
 
 
 def _is_transposed(layer: nn.Module) -> bool:
-    """Return whether a layer is GPT-2's Conv1D, which stores [in, out]."""
+    """Return whether a layer is GPT-2's Conv1D, whose weight is transposed [in, out]."""
     kind = type(layer)  # compared by name, because importing Conv1D takes seconds
     return kind.__name__ == "Conv1D" and kind.__module__ == "transformers.pytorch_utils"

@@ -1,8 +1,8 @@
-"""Load a model's float weights with transformers, and reject models that would be silently wrong.
+"""Load a model's float weights with transformers, and reject models whose results would be silently wrong.
 
 Only safetensors files are read, and no remote code runs. An architecture that ignores the attention interface would use
-its own cache, which is never rolled back, so a model is rejected unless our attention gives the same results as its own
-(`model_check`). Importing this module takes seconds, because it imports transformers.
+its own cache, which is never rolled back, so a model is rejected unless codespec's attention gives the same results as
+the model's own (`model_check`). Importing this module takes seconds, because it imports transformers.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 RECURRENT = (GatedDeltaNet, ShortConvolution)
 MATRIX_INSTRUCTIONS = (8, 0)
 AGAIN = "fetch or export the model again"
-NO_TRITON = "install Triton (pip install triton, it comes with torch's CUDA builds on Linux) or choose device cpu"
+NO_TRITON = "run `pip install triton` (torch's CUDA builds for Linux include Triton), or set device to cpu"
 
 
 def load_torch_model(name: str, *, device: str = "cpu", dtype: str = "float32", exact: bool = True) -> TorchModel:
-    """Load a model as `codespec.backends.loader.load_model` does, but always for torch."""
+    """Load a model as `codespec.backends.loader.load_model` does, but always with torch."""
     return load_torch_files(resolve(name).open("float32"), device=device, dtype=dtype, exact=exact)
 
 
@@ -52,7 +52,7 @@ def load_torch_files(
 ) -> TorchModel:
     """Load the float weights of a folder, and raise ModelError, as `codespec.backends.loader.load_files` does.
 
-    With dtype "native" the matrices are packed after loading, and the native kernels compute the products on a CPU.
+    With dtype "native", the matrices are packed after loading, and the native kernels compute the products on a CPU.
     """
     if dtype not in DTYPES:
         raise ModelError(f"dtype {dtype!r} is not known", f"use one of {', '.join(DTYPES)}")
@@ -65,7 +65,7 @@ def load_torch_files(
         demand_room([weights_claim(name, read_weights(folder, tied=tied).parameters, number)], free)
     network = _network(folder, config, number, where if where.type == "cuda" else None)
     if where.type != "cpu" and any(kind.fits(module) for module in network.modules() for kind in RECURRENT):
-        raise ModelError(f"{name} has recurrent layers, which run on a CPU", "use device cpu")
+        raise ModelError(f"{name} has recurrent layers, which run only on a CPU", "set device to cpu")
     tokenizer = load_tokenizer(folder)
     check_tokenizer(tokenizer, network.config.get_text_config().vocab_size, folder)
     model = wrap(network, tokenizer, name, device=where, dtype=number, exact=exact, native=dtype == "native")
@@ -74,7 +74,7 @@ def load_torch_files(
 
 
 def find_device(device: str) -> torch.device:
-    """Return the named device; `auto` prefers CUDA. Raise ModelError if the device is not available."""
+    """Return the device with this name; `auto` prefers CUDA. Raise ModelError if the device is not available."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device.startswith("cuda") and not torch.cuda.is_available():
@@ -102,10 +102,10 @@ def wrap(
     native: bool = False,
     steps: Steps | None = None,
 ) -> TorchModel:
-    """Pack, check and wrap a transformers model that was loaded with our attention.
+    """Pack, check and wrap a transformers model that was loaded with codespec's attention.
 
-    `lean=False` keeps transformers' layers even if lean ones are possible. With `native` the native kernels compute
-    the products. `steps` defaults to spans on a CPU and to device steps elsewhere.
+    `lean=False` keeps transformers' layers even if a lean network is possible. With `native`, the native kernels
+    compute the products. `steps` defaults to spans on a CPU and to device steps elsewhere.
     """
     register()
     network.eval().requires_grad_(False).to(device)
@@ -134,7 +134,7 @@ def wrap(
 
 
 def slow_products(device: torch.device) -> str:
-    """Return a note if the GPU is too old for the matrix instructions that our kernels use, else ""."""
+    """Return a note if the GPU is too old for the matrix instructions of codespec's kernels, else ""."""
     if device.type != "cuda" or (version := torch.cuda.get_device_capability(device)) >= MATRIX_INSTRUCTIONS:
         return ""
     old = f"{torch.cuda.get_device_name(device)} has compute capability {version[0]}.{version[1]}"
@@ -161,7 +161,7 @@ def _describe(network: nn.Module, name: str, dtype: torch.dtype) -> ModelSpec:
 
 
 def _pack(network: nn.Module, device: torch.device, dtype: torch.dtype, exact: bool) -> tuple[bool, str]:
-    """Pack weights on a CPU, or fix the summation order on a GPU. Return whether weights are packed, and a note."""
+    """Pack weights on a CPU, or fix the summation order on a GPU. Return whether weights are packed, and any note."""
     if device.type != "cpu":
         return False, _fix_order(network, device, dtype) if exact else ""
     problem = linear.can_pack(dtype)
@@ -185,7 +185,7 @@ def _fix_order(network: nn.Module, device: torch.device, dtype: torch.dtype) -> 
 
 
 def _network(folder: Path, config: Any, dtype: torch.dtype, device: torch.device | None) -> Any:
-    """Load transformers' network, onto `device` if given and accelerate is installed, else into host memory."""
+    """Load a network with transformers, onto `device` if given and accelerate is installed, else into host memory."""
     transformers_logging.disable_progress_bar()
     loader: Any = AutoModelForCausalLM
     straight = device is not None and find_spec("accelerate") is not None
@@ -200,14 +200,14 @@ def _network(folder: Path, config: Any, dtype: torch.dtype, device: torch.device
                 trust_remote_code=False,
                 use_safetensors=True,
                 output_loading_info=True,
-                ignore_mismatched_sizes=True,  # reported below with our own error
+                ignore_mismatched_sizes=True,  # reported below with codespec's own error
                 **place,
             )
     except (*FAILURES, SafetensorError) as error:
         if error.args == (NAME,):  # the model looks attention up in its own table
-            raise ModelError(refusal(architecture(config.to_dict()), "it has its own")) from error
+            raise ModelError(refusal(architecture(config.to_dict()), "the model has its own attention")) from error
         raise ModelError(
-            f"The model {folder} can't be loaded ({one_line(error)})", "check the folder or choose another model"
+            f"The model {folder} can't be loaded ({one_line(error)})", "check the folder, or choose another model"
         ) from error
     if wrong := sorted(report["mismatched_keys"]):
         what = f"The weights of {folder} do not have the sizes in its config.json (first: {wrong[0][0]})"

@@ -1,7 +1,7 @@
-"""Merge a peft adapter into its model: `python -m codespec.backends.torch.merge_adapter BASE ADAPTER FOLDER SHA256`.
+"""Merge a peft adapter into a model with `python -m codespec.backends.torch.merge_adapter BASE ADAPTER FOLDER SHA256`.
 
 The result is a folder in the Hugging Face layout. `store.conversions` runs this module as a separate process, so that
-any failure of a broken adapter becomes one sentence on stderr, with exit code 2.
+any failure caused by a broken adapter ends in exit code 2 and one sentence on stderr.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def merge(base: Path, adapter: Path, folder: Path, sha256: str) -> None:
             raise ModelError(what, "use another adapter")
     except (*FAILURES, SafetensorError) as error:
         raise ModelError(
-            f"The adapter {adapter} does not fit its model ({one_line(error)})", "train or fetch it again"
+            f"The adapter {adapter} does not fit its model ({one_line(error)})", "train or fetch the adapter again"
         ) from error
     source = read_json(base / "config.json").get(SOURCE)
     merged.save_pretrained(folder)
@@ -76,9 +76,9 @@ def _logits(network: Any) -> torch.Tensor:
 
 
 def _untie(network: Any) -> bool:
-    """Give the output layer its own copy of tied embeddings if either layer is adapted; return whether that was so.
+    """Untie the output layer from the embeddings if either layer is adapted; return whether the layers were untied.
 
-    Merging adds to a weight in place, and an adapter of one layer must not change the other.
+    Merging an adapter of one layer changes a weight in place, and must not change the other layer.
     """
     outer = network.get_output_embeddings(), network.get_input_embeddings()
     head, embeddings = map(_own_layer, outer)
@@ -104,7 +104,7 @@ def _tie_if_equal(merged: Any) -> None:
 
 
 def _settings(adapter: Path) -> LoraConfig:
-    """Return the adapter's settings, with layer names in place of all patterns that select layers."""
+    """Return the adapter's settings, with layer names instead of patterns that select layers."""
     settings: LoraConfig = LoraConfig.from_pretrained(str(adapter))
     settings.target_modules = adapted_layers(adapter)
     settings.exclude_modules = settings.layers_to_transform = settings.layers_pattern = None
@@ -112,7 +112,7 @@ def _settings(adapter: Path) -> LoraConfig:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run `merge` with BASE ADAPTER FOLDER SHA256. Return 0, or 2 after printing one sentence to stderr."""
+    """Run `merge` with BASE, ADAPTER, FOLDER and SHA256. Return 0, or 2 after printing one sentence to stderr."""
     return convert_to_exit_code(merge, arguments)
 
 

@@ -1,8 +1,8 @@
-"""A causal language model computed by torch: the backend for GPUs, and for what the native kernels do not compute.
+"""A causal language model computed by torch: the backend for GPUs, and for models without a native implementation.
 
-No other module calls the forward of a served network. In a step over "spans", the default on a CPU, the host computes
-attention span by span. In a step on the "device" all rows are in tensors there, so that steps can be captured and
-replayed as graphs.
+No other module runs a served network. In a step over "spans", the default on a CPU, the host computes attention span by
+span. In a step on the "device", the rows are in device tensors, so that the step can be captured and replayed as a
+graph.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Steps = Literal["spans", "device"]
 
 
 class TorchModel(LanguageModel):
-    """A transformers network with its KV cache. Rows of several sequences share one flat forward."""
+    """A transformers network with its KV cache. Rows of several sequences share one flat forward pass."""
 
     checked = True
 
@@ -78,7 +78,7 @@ class TorchModel(LanguageModel):
 
     @property
     def facts(self) -> tuple[object, ...]:
-        """What determines the time and the bits of a step, from torch's version to the parameters of all layers."""
+        """The facts that determine the time and bits of a step, from torch's version to the shapes of all layers."""
         gpu = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else ""
         spec = replace(self.spec, name="", notes=())
         kinds = {layer.kind for layer in tiled_linears(self.network)}
@@ -90,7 +90,7 @@ class TorchModel(LanguageModel):
 
     @property
     def call_facts(self) -> tuple[object, ...]:
-        """The rows per call in exact mode, the bucket sizes, and whether graphs are captured."""
+        """The number of rows per call in exact mode, the bucket sizes, and whether graphs are captured."""
         return (ROWS if self.exact else 0, self.bucket_rows, self.captured)
 
     def use_threads(self, count: int) -> None:
@@ -110,7 +110,7 @@ class TorchModel(LanguageModel):
 
     @torch.inference_mode()
     def step(self, batch: Sequence[Rows]) -> Logits:
-        """Run all rows in one forward. Return the logits in host memory after spans, else in device memory."""
+        """Run all rows in one forward pass. Return logits in host memory for spans, otherwise in device memory."""
         logits = self.forward(batch)
         if self.on_device:
             device_logits: DeviceLogits = logits
@@ -118,13 +118,13 @@ class TorchModel(LanguageModel):
         return logits.numpy()
 
     def set_exact(self, exact: bool) -> None:
-        """Compute products, and attention over spans, in calls of ROWS rows if `exact`, else of any number of rows."""
+        """Compute products and span attention in calls of ROWS rows if `exact`, otherwise in calls of any size."""
         self.exact = exact
         for layer in tiled_linears(self.network):
             layer.exact = exact
 
     def tap(self, layers: Sequence[int]) -> None:
-        """Tap these layers, in addition to the layers tapped before.
+        """Record the outputs of these layers, in addition to those of the layers tapped before.
 
         Call `tap` before `allocate`, because slots store the features of their positions. Raise ModelError if the
         network's layers can't be read.
@@ -141,13 +141,13 @@ class TorchModel(LanguageModel):
 
     @property
     def feature_shape(self) -> tuple[int, ...]:
-        """Number of tapped layers and their width; empty if no layer is tapped."""
+        """The number of tapped layers and their width, or an empty tuple if no layer is tapped."""
         return (len(self.taps.layers), self.taps.width) if self.taps is not None else ()
 
     @property
     def features(self) -> Tensor:
-        """The outputs of the tapped layers in the last forward, [rows, layers, hidden], in the model's dtype."""
-        assert self._features is not None, "no layer is tapped, or nothing was computed since"
+        """The outputs [rows, layers, hidden] of the tapped layers in the last forward pass, in the model's dtype."""
+        assert self._features is not None, "no layer is tapped, or no forward pass has run since"
         return self._features
 
     def allocate(self, slots: int, capacity: int, graph_rows: int = GRAPH_ROWS) -> None:
@@ -178,11 +178,11 @@ class TorchModel(LanguageModel):
 
     @property
     def bucket_rows(self) -> tuple[int, ...]:
-        """The sizes in rows to which steps on a device are padded, up to `graph_rows`; empty for spans."""
+        """The numbers of rows to which steps on a device are padded, or an empty tuple for steps over spans."""
         return self._runner.buckets.rows if self._runner is not None else ()
 
     def rotary_key(self, length: int) -> int:
-        """Return a key for the rotation of a sequence that may grow to `length`; a shared prefix needs equal keys."""
+        """Return a key for sequences that may grow to `length`; sequences with equal keys can share a prefix."""
         return 0 if self._rotary is None else self._rotary.key(length)
 
     def admit(self, slot: int, length: int, cached: int = 0) -> None:
@@ -193,14 +193,14 @@ class TorchModel(LanguageModel):
             self._rotary.admit(slot, length)
 
     def keep_for_later(self, slot: int, ids: Sequence[int], exactly: int = 0) -> None:
-        """Save the recurrent states at the `branching_points` of `ids`, the slot's prompt, and after `exactly` ids."""
+        """Request that recurrent states be saved at `branching_points` of the prompt `ids` and after `exactly` ids."""
         assert self.cache is not None
         if self.cache.states is not None:
             points = branching_points(ids, self.tokenizer.special_ids)
             self.cache.states.want(slot, [*points, exactly])
 
     def resumable(self, slot: int, length: int) -> int:
-        """Return the largest number of positions, at most `length`, that a slot can keep."""
+        """Return the largest length, at most `length`, to which a slot can be rolled back."""
         assert self.cache is not None
         return self.cache.resumable(slot, length)
 
@@ -213,10 +213,10 @@ class TorchModel(LanguageModel):
 
     @torch.inference_mode()
     def forward(self, batch: Sequence[Rows], cached: bool = True) -> Tensor:
-        """Run all rows in one forward and set each slot's length to the end of its rows.
+        """Run all rows in one forward pass, and set each slot's length to the end of the slot's rows.
 
-        Return float32 logits [sum of keep, vocabulary], sequence by sequence. With `cached=False` the forward only
-        probes shapes and does not use the cache.
+        Return float32 logits [sum of keep, vocabulary], sequence by sequence. With `cached=False`, the pass only
+        determines the shapes of the layers and does not use the cache.
         """
         if self.threads not in (None, torch.get_num_threads()):  # another engine in this process may have changed it
             torch.set_num_threads(self.threads)

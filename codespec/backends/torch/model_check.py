@@ -1,14 +1,14 @@
-"""Check a folder and a loaded model before it serves: with codespec's attention, its results must not change.
+"""Check a model folder, and check that the loaded model has the same results with codespec's attention.
 
-transformers initializes missing weights at the size that config.json claims, so `read_config` first counts, without
-allocating, what transformers would create. Before any part of the model is replaced, `reference_logits` computes the
-logits of a short text with the architecture's eager attention. Afterwards, several sequences in one forward, continued
-from the cache, must give the same logits as each sequence alone. Other texts in the batch must not change a sequence's
-logits beyond float32 rounding; a layer that mixes sequences (a recurrent state, a convolution) changes them more, in
-every dtype.
+Since transformers initializes missing weights at the size that config.json claims, `read_config` first counts, without
+allocating, the numbers that transformers would create. Before any part of the model is replaced, `reference_logits`
+computes the logits of a short text with the architecture's eager attention. After the replacement, several sequences in
+one forward pass, continued from the cache, must give the same logits as each sequence alone. Other texts in the batch
+must not change a sequence's logits beyond float32 rounding; a layer that mixes sequences (a recurrent state, a
+convolution) changes the logits more, in every dtype.
 
 `check_windows` compares the window in a layer's mask with the window that the layer passes to its attention. Some
-architectures put the window into the mask only, and a short text would not reveal a window of 4096.
+architectures apply the window only in the mask, and a short text would not reveal a window of 4096 tokens.
 """
 
 from __future__ import annotations
@@ -52,20 +52,20 @@ _RECURRENT = re.compile(
 
 
 def sample_ids(vocab_size: int) -> list[int]:
-    """Return a short sequence of ids that skips the first few ids, which are often control tokens."""
+    """Return a short sequence of token ids without the first few ids, which are often control tokens."""
     return [(7 * i + 3) % max(8, min(vocab_size, 900)) for i in range(SAMPLE)]
 
 
 def check_seam(model: TorchModel, reference: Tensor) -> None:
-    """Raise ModelError unless the model, with our attention, computes `reference`, and the same logits in a batch.
+    """Raise ModelError unless codespec's attention gives the logits `reference`, for a text alone and in a batch.
 
-    The model is left without slots.
+    The check leaves the model without allocated cache slots.
     """
     sample = sample_ids(model.spec.vocab_size)
     try:
         model.forward([Rows(0, 0, sample[:4])], cached=False)
         if not model.shapes and not model.states:
-            raise ModelError(refusal(model.spec.architecture, "no layer calls it"))
+            raise ModelError(refusal(model.spec.architecture, "no layer calls the interface"))
         model.allocate(len(LENGTHS), SAMPLE)
         whole = model.forward([Rows(0, 0, sample, keep=SAMPLE)])
         alone = torch.cat([model.forward([Rows(0, 0, sample[i : i + n])]) for i, n in enumerate(LENGTHS)])
@@ -76,10 +76,10 @@ def check_seam(model: TorchModel, reference: Tensor) -> None:
     # In exact mode `startup.batch_invariance` compares bits. This check detects wrong attention, in fast mode too.
     form = torch.bfloat16 if model.spec.dtype == "native" else model.dtype
     problems = []
-    for name, got, wanted in (("its own attention", whole, reference), ("one sequence alone", ragged, alone)):
+    for name, got, wanted in (("its own attention", whole, reference), ("each sequence alone", ragged, alone)):
         difference = gap(got, wanted.to(got.device), form)
         if not difference <= TOLERANCE[form]:
-            problems.append(f"it differs from {name} by {difference:.2g}")
+            problems.append(f"its logits differ from those with {name} by {difference:.2g}")
     # Except in exact mode on a CPU, an expert may round differently when other rows choose it too.
     if not leak <= (TOLERANCE[form] if has_experts(model.network, stacked=model.exact) else ROUNDING):
         problems.append(f"other sequences change its results by {leak:.2g}")
@@ -89,7 +89,7 @@ def check_seam(model: TorchModel, reference: Tensor) -> None:
 
 
 def _ragged(model: TorchModel, texts: Sequence[Sequence[int]]) -> Tensor:
-    """Run all but the last three ids of each text in one forward, then those in another. Return the logits."""
+    """Run all but the last three ids of each text in one forward pass, then the last three ids in another."""
     model.forward([Rows(slot, 0, ids[:-3]) for slot, ids in enumerate(texts)])
     return model.forward([Rows(slot, len(ids) - 3, ids[-3:]) for slot, ids in enumerate(texts)])
 
@@ -106,11 +106,11 @@ def _leak(model: TorchModel, sample: Sequence[int], ragged: Tensor) -> float:
 
 
 def why_unfit(network: nn.Module) -> str:
-    """Return the known reason why a network's layers can't keep sequences apart, or ""."""
+    """Return the known reason why a network's layers can't separate sequences, or ""."""
     for module in network.modules():
         name = type(module).__name__
         if name.endswith("Indexer"):
-            return "an indexer chooses the keys that its layers see"
+            return "an indexer chooses the keys to which its layers attend"
         if isinstance(module, nn.Conv1d) or (_RECURRENT.search(name) and not isinstance(module, RecurrentLayer)):
             return "its layers keep a recurrent state of a kind that can't be rolled back yet"
     return ""
@@ -119,28 +119,28 @@ def why_unfit(network: nn.Module) -> str:
 def gap(got: Tensor, wanted: Tensor, dtype: torch.dtype) -> float:
     """Return the relative difference of logits [rows, vocabulary], each row scaled by its largest value.
 
-    In float32 the result is the worst row's difference. In reduced precision the median row decides: a mixture of
-    experts may route a row to another expert, while wrong attention changes nearly all rows.
+    In float32 the result is the worst row's difference. In reduced precision the result is the median row's: a
+    mixture of experts may route a row to another expert, while wrong attention changes nearly all rows.
     """
     errors = (got - wanted).abs().amax(1) / wanted.abs().amax(1).clamp(min=torch.finfo(torch.float32).tiny)
     return float(errors.max() if dtype == torch.float32 else errors.median())
 
 
 def one_line(error: BaseException) -> str:
-    """Return the first sentence of an exception's message, at most 200 characters, to be quoted in another sentence."""
+    """Return the first sentence of an exception's message, cut to 200 characters, for quoting in another sentence."""
     return (" ".join(str(error).split()).partition(". ")[0] or type(error).__name__)[:200].rstrip(" .:")
 
 
 def refusal(architecture: str, why: str) -> str:
-    """Return the error message for an architecture that codespec can't run."""
+    """Return the message of the error for an architecture that codespec can't run."""
     return (
         f"{architecture} does not run correctly through codespec's attention interface ({why}), so its cache could not "
-        "be rolled back: choose another architecture (Llama, Qwen, Mistral, Gemma, GPT-NeoX, Phi-3, StarCoder2 … work)."
+        "be rolled back: choose another architecture, for example Llama, Qwen, Mistral, Gemma, Phi-3 or StarCoder2."
     )
 
 
 PROBE = "codespec-window-probe"
-OWN = "eager"  # the attention that each architecture has itself
+OWN = "eager"  # the attention implementation of each architecture
 PACKED = 8  # four-bit values in a 32-bit integer
 SLACK, SPARE = 2, 1 << 24  # how far a model may exceed its weights: a factor, and a number of values for tables
 _JSON = ("config.json", "generation_config.json", "model.safetensors.index.json")
@@ -158,7 +158,7 @@ def read_config(folder: Path) -> Any:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except (*FAILURES, StrictDataclassError) as error:
         what = f"The configuration of {folder} can't be read ({one_line(error)})"
-        raise ModelError(what, "check the folder or hub id") from error
+        raise ModelError(what, "check the folder, or the hub id of the model") from error
     reason = why_unsuitable(config.to_dict())
     if reason is not None:
         raise ModelError(reason.within(f"{folder} can't be used"))
@@ -170,7 +170,7 @@ def read_config(folder: Path) -> Any:
 
 
 def _demand_scales(folder: Path, tensors: Sequence[StoredTensor]) -> None:
-    """Raise ModelError if an 8-bit weight has no scales: transformers would take its codes for its values."""
+    """Raise ModelError if an 8-bit weight has no scales, without which transformers would misread the weight."""
     names = {tensor.name for tensor in tensors}
     for tensor in tensors:
         layer = tensor.name.removesuffix(".weight")
@@ -180,7 +180,7 @@ def _demand_scales(folder: Path, tensors: Sequence[StoredTensor]) -> None:
 
 
 def _demand_weights(folder: Path, config: Any, tensors: Sequence[StoredTensor]) -> None:
-    """Raise ModelError if the model would be larger than its weights."""
+    """Raise ModelError if the model described by config.json is much larger than the folder's weights."""
     held = sum(tensor.count * (PACKED if tensor.dtype[0] in "IU" else 1) for tensor in tensors)
     loader: Any = AutoModelForCausalLM
     try:
@@ -188,7 +188,7 @@ def _demand_weights(folder: Path, config: Any, tensors: Sequence[StoredTensor]) 
             network = loader.from_config(copy.deepcopy(config), trust_remote_code=False)
     except FAILURES as error:
         raise ModelError(
-            f"The model {folder} can't be loaded ({one_line(error)})", "check the folder or choose another model"
+            f"The model {folder} can't be loaded ({one_line(error)})", "check the folder, or choose another model"
         ) from error
     claimed = sum(part.numel() for part in chain(network.parameters(), network.buffers()))
     if claimed > SLACK * held + SPARE:
@@ -200,7 +200,7 @@ def check_windows(network: Any, max_length: int) -> None:
     seen: list[tuple[int, int, int]] = []  # layer, window of its mask, window of its attention; 0: none
 
     def mask(*, q_length: int, kv_length: int, local_size: int | None = None, **_: object) -> Tensor:
-        """Return a mask filled with its window, which is still readable after a layer slices the mask."""
+        """Return a mask filled with the window's size, which can be read even after a layer slices the mask."""
         return torch.full((1, 1, q_length, kv_length), float(local_size or 0))
 
     def attend(
@@ -228,13 +228,13 @@ def check_windows(network: Any, max_length: int) -> None:
 
 
 def reference_logits(network: Any) -> Tensor:
-    """Return logits [SAMPLE, vocabulary] of the network's own eager attention, masks and positions."""
+    """Return logits [SAMPLE, vocabulary] computed with the network's own eager attention, masks and positions."""
     return _run(network, OWN, sample_ids(network.config.get_text_config().vocab_size))
 
 
 @torch.inference_mode()
 def _run(network: Any, attention: str, ids: list[int]) -> Tensor:
-    """Return float32 logits [ids, vocabulary] with the named attention function, then restore ours."""
+    """Return float32 logits [ids, vocabulary] with the named attention function, then restore codespec's attention."""
     device = network.get_input_embeddings().weight.device
     with quiet():
         try:
@@ -245,7 +245,7 @@ def _run(network: Any, attention: str, ids: list[int]) -> Tensor:
                 _run(network, OWN, ids)  # raises if the configuration is at fault, not the attention
                 raise ModelError(refusal(type(network).__name__, one_line(error))) from error
             what = f"{type(network).__name__} can't run with the values of its configuration ({one_line(error)})"
-            raise ModelError(what, "check config.json or choose another model") from error
+            raise ModelError(what, "correct config.json, or choose another model") from error
         finally:
             network.set_attn_implementation(NAME)
     return logits.float()

@@ -4,12 +4,12 @@ Each row is one step of the recurrence: a few small operations whose shapes do n
 never depend on other rows. Everything that is not recurrent (the convolution, gates, norms) is computed for all rows at
 once, element by element or within a row.
 
-Gated delta nets (Yang et al. 2024, "Gated Delta Networks"), as in Qwen3-Next, Qwen3.5 and OLMo-Hybrid: a head's state
-S [key size, value size] decays, then the value stored for the key is replaced by a new one: S ← e^g·S;
-S ← S + k ⊗ β·(v − kᵀS); the output is qᵀS. transformers computes prompts in chunks of 64 rows, and the rounding depends
-on where the chunks begin. Computing one row at a time costs about the same on a CPU (lab/LOG.md).
+In a gated delta net (Yang et al. 2024, "Gated Delta Networks"), as in Qwen3-Next, Qwen3.5 and OLMo-Hybrid, a head's
+state S [key size, value size] decays, S ← e^g·S, then the value stored for the key is replaced with a new one,
+S ← S + k ⊗ β·(v − kᵀS), and the output is qᵀS. In transformers, prompts are computed in chunks of 64 rows, and the
+rounding depends on where the chunks begin. On a CPU, computing a prompt row by row is about as fast (lab/LOG.md).
 
-Gated short convolutions, as in LFM2: out = C · conv(B · x). The only state of such a layer is the last few rows.
+A gated short convolution, as in LFM2, computes C · conv(B · x); the only state of the layer is the last few rows.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Step = Callable[[Tensor, Tensor, Tensor | None], None]  # reads a state, writes 
 
 
 class RecurrentLayer(nn.Module):
-    """The replacement of a recurrent layer of transformers, with its weights. Subclasses define the steps."""
+    """Replaces a recurrent layer of transformers, with the same weights. Subclasses define the step for each row."""
 
     layer_idx: int
     shape: StateShape
@@ -50,7 +50,7 @@ class RecurrentLayer(nn.Module):
 
     @classmethod
     def fits(cls, mixer: nn.Module) -> bool:
-        """Return whether this class can replace the layer."""
+        """Return whether this class can replace the layer `mixer`."""
         raise NotImplementedError
 
     def project(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
@@ -66,7 +66,7 @@ class RecurrentLayer(nn.Module):
         raise NotImplementedError
 
     def forward(self, hidden_states: Tensor, *_: object, **__: object) -> Tensor:
-        """Compute all rows [1, N, hidden] of a forward, each sequence in order."""
+        """Compute all rows [1, N, hidden] of a forward pass, each sequence in order."""
         context = self.codespec_seam.context
         assert context is not None and context.states is not None
         store = context.states.layers[self.layer_idx]
@@ -118,7 +118,7 @@ def convolve(rows: Tensor, kernel: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def names_of(module: nn.Module) -> set[str]:
-    """Return the names of a module's parts and own parameters."""
+    """Return the names of a module's direct submodules and parameters."""
     return {*module._modules, *(name for name, weight in module._parameters.items() if weight is not None)}
 
 
@@ -167,11 +167,11 @@ class GatedDeltaNet(RecurrentLayer):
 
     @classmethod
     def fits(cls, mixer: nn.Module) -> bool:
-        """Return whether the layer has exactly the parts of Qwen3-Next's, Qwen3.5's or OLMo-Hybrid's."""
+        """Return whether the layer has exactly the parts of a layer of Qwen3-Next, Qwen3.5 or OLMo-Hybrid."""
         return names_of(mixer) in (COMMON | FUSED, COMMON | SINGLE, COMMON | SEPARATE)
 
     def project(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """Return queries, keys, values and the inputs of β and g side by side, and the gate [N, heads, value size]."""
+        """Return concatenated queries, keys, values and inputs of β and g, and the gate [N, heads, value size]."""
         if not self.fused:
             rows = [layer(hidden) for layer in self.inputs]
             return torch.cat(rows, dim=1), self.gate(hidden).view(-1, self.heads, self.value_size)
@@ -197,7 +197,7 @@ class GatedDeltaNet(RecurrentLayer):
         return [partial(step, *row) for row in zip(*(part.unbind(0) for part in parts), strict=True)]
 
     def finish(self, out: Tensor, gate: Tensor, dtype: torch.dtype) -> Tensor:
-        """Normalize each head, apply the gate, and project."""
+        """Normalize each head, then apply the gate and the output projection."""
         rows = out[:, :, 0]
         squares: Tensor = torch.linalg.vecdot(rows, rows)
         inverse_rms = squares.mul_(1 / rows.shape[-1]).add_(self.norm.variance_epsilon).rsqrt_()
@@ -207,7 +207,7 @@ class GatedDeltaNet(RecurrentLayer):
         return projected
 
     def _normed(self, rows: Tensor) -> Tensor:
-        """Return unit vectors [N, heads, 1, key size] of rows [N, key heads · key size]."""
+        """Return unit vectors [N, heads, 1, key size] for the heads in rows [N, key heads · key size]."""
         split = rows.reshape(len(rows), self.key_heads, self.key_size)
         squares: Tensor = torch.linalg.vecdot(split, split)
         normed = split * squares.add_(EPS).rsqrt_()[..., None]
@@ -225,7 +225,7 @@ def step(
     target: Tensor,
     out: Tensor | None,
 ) -> None:
-    """Compute the state [heads, key size, value size] after a row from `source` into `target`, and the row's output."""
+    """Compute in `target` the state [heads, key size, value size] after a row, and in `out` the row's output."""
     torch.mul(source, decay, out=target)
     missed = torch.bmm(key, target).neg_().add_(value).mul_(beta)
     target.baddbmm_(column, missed)
@@ -253,21 +253,21 @@ class ShortConvolution(RecurrentLayer):
         return names_of(mixer) == PARTS and isinstance(mixer.conv, nn.Conv1d)
 
     def project(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """Return B · x and C [N, channels]."""
+        """Return the products B · x and the gate C, [N, channels] each."""
         first, gate, inputs = self.in_proj(hidden).chunk(3, dim=1)
         return first * inputs, gate
 
     def prepare(self, mixed: Tensor, more: Tensor) -> list[Step]:
-        """Return steps that only output the convolved rows."""
+        """Return steps that only copy the convolved rows to the output."""
         return [partial(keep_row, row) for row in mixed.unbind(0)]
 
     def finish(self, out: Tensor, gate: Tensor, dtype: torch.dtype) -> Tensor:
-        """Apply the gate and project."""
+        """Apply the gate and the output projection."""
         projected: Tensor = self.out_proj((gate.float() * out).to(dtype))
         return projected
 
 
 def keep_row(row: Tensor, source: Tensor, target: Tensor, out: Tensor | None) -> None:
-    """Output the row; a convolution has no state beyond the stored rows."""
+    """Copy the row to the output, because a convolution has no state beyond the stored rows."""
     if out is not None:
         out.copy_(row)

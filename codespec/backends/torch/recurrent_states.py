@@ -1,16 +1,16 @@
 """Store the states of recurrent layers for each slot of a cache, so that a slot can be rolled back.
 
-A recurrent state can't be cut like keys and values, because one matrix holds the whole text. Each slot therefore has a
-**base** state, a **tip** state after the last row, and a record of the rows between them, from which any state between
-the two can be recomputed. A rollback only sets a length. The next forward moves the base to that length: by exchanging
-the two states if no row was rejected, else by repeating the accepted rows. The base never lies more than `WINDOW` rows
-behind the tip, so the work of a round is bounded.
+A recurrent state can't be truncated like keys and values, because one matrix represents the whole text. Each slot
+therefore has a state after its last row (the **tip**), an earlier state (the **base**), and a record of the rows
+between them, from which any state between the two can be recomputed. A rollback only sets the length of the slot. The
+next forward pass moves the base to this length, by swapping base and tip if no row was rejected, otherwise by
+recomputing the accepted rows. The base is never more than `WINDOW` rows before the tip, which limits the recomputation.
 
-A later prompt may share a prefix with a slot's text. The state at the end of that prefix is usually lost, so copies are
-saved at a few positions: before the parts of a prompt that change with the next keystroke (`branching_points`), and
-once in the written text. `resumable` returns the last position with a state.
+A later prompt may share a prefix with a slot's text, but the state at the end of the shared prefix is usually lost.
+States are therefore saved at a few positions: before the parts of a prompt that change with the next keystroke
+(`branching_points`), and once in the generated text. `resumable` returns the last position that has a state.
 
-All layers of a slot are at the same positions, so a forward is planned once (`States.plan`) for all layers.
+The states of all layers of a slot have the same positions, so `States.plan` plans a forward pass once for all layers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PARTS = 2  # parts of a prompt with saved states, in addition to its end
 
 @dataclass(frozen=True, slots=True)
 class StateShape:
-    """Sizes of a layer: its float32 state, the earlier rows that its convolution reads, and the width of a row."""
+    """The sizes of a layer's float32 state, of the history that its convolution reads (in rows), and of a row."""
 
     state: tuple[int, ...]
     history: int
@@ -50,21 +50,16 @@ class StateShape:
 
 @dataclass(frozen=True, slots=True)
 class LayerStates:
-    """Buffers of one layer.
+    """The buffers of one layer."""
 
-    states  [slots, 2 + saved, …]: base and tip, in changing order, then the saved states
-    rows    [slots, history + WINDOW, width]: the rows before and after the base
-    before  [slots, saved, history, width]: the rows before each saved state
-    """
-
-    states: Tensor
-    rows: Tensor
-    before: Tensor
+    states: Tensor  # [slots, 2 + saved, …], base and tip, in changing order, then the saved states
+    rows: Tensor  # [slots, history + WINDOW, width], the rows before and after the base
+    before: Tensor  # [slots, saved, history, width], the rows before each saved state
 
 
 @dataclass(slots=True)
 class Place:
-    """Positions of a slot's states. `base_at` is the index of the base, 0 or 1; the tip has the other index.
+    """The positions of a slot's states. `base_at` is the index of the base (0 or 1); the tip has the other index.
 
     Rows from `base` to `end` are recorded, and rows before `settled` can no longer be rejected. `tip` is the position
     of the tip state, or None. `blank` means that the base has not been zeroed yet.
@@ -82,7 +77,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Rows at positions first…last-1, computed from state `source` into state `target` (indices of `LayerStates`)."""
+    """Rows at positions first…last-1, which update state `source` to state `target` (indices in `LayerStates`)."""
 
     first: int
     last: int
@@ -92,25 +87,18 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The work of every layer for one sequence in a forward.
-
-    first      the position of the first row to compute; rows before `start` come from the record
-    recorded   the slice of the record to read, which begins with the history of `first`
-    write_at   the index in the record at which the last `kept_rows` rows, recorded and new, are written afterwards
-    copies     the index of the saved state, by the position at which it is saved
-    after      the slot's positions after the forward
-    """
+    """The work of every layer for one sequence in a forward pass."""
 
     slot: int
     start: int
     rows: int
-    first: int
-    recorded: slice
+    first: int  # the position of the first row to compute; rows before `start` come from the record
+    recorded: slice  # the slice of the record to read, which begins with the history of `first`
     runs: tuple[Run, ...]
-    write_at: int
+    write_at: int  # the index in the record at which the last `kept_rows` rows are written after the pass
     kept_rows: int
-    copies: Mapping[int, int]
-    after: Place
+    copies: Mapping[int, int]  # position -> index of the state saved there
+    after: Place  # the slot's positions after the pass
 
 
 class States:
@@ -130,7 +118,7 @@ class States:
             )
 
     def resumable(self, slot: int, length: int) -> int:
-        """Return the largest number of positions, at most `length`, from which the slot can continue."""
+        """Return the largest position, at most `length`, from which the slot can continue."""
         place = self.places[slot]
         if place.base <= length <= place.end:
             return length
@@ -138,7 +126,7 @@ class States:
         return max((position for position in known if position <= length), default=0)
 
     def cut(self, slot: int, length: int) -> None:
-        """Keep the first `length` positions, which `resumable` must have returned and no later round can reject."""
+        """Roll the slot back to `length`, a value that `resumable` returned, and settle all earlier positions."""
         place = self.places[slot]
         place.kept = {index: position for index, position in place.kept.items() if position <= length}
         if place.base <= length <= place.end:
@@ -156,11 +144,11 @@ class States:
         self.places[slot] = Place(length, length, length)
 
     def want(self, slot: int, positions: Collection[int]) -> None:
-        """Save the states at the last ANCHORS of these positions when they are computed."""
+        """Request that the states at the last ANCHORS of these positions be saved when they are computed."""
         self.places[slot].wanted = tuple(sorted(set(positions)))[-ANCHORS:]
 
     def copy(self, source: int, target: int, length: int) -> None:
-        """Copy the first `length` positions of slot `source`, which `resumable` must have returned, to `target`."""
+        """Copy the first `length` positions, a value that `resumable` returned, of slot `source` to slot `target`."""
         place = self.places[source]
         within = place.base <= length <= place.end and not place.blank
         at = place.base_at if within else FIRST_KEPT + _index_of(place, length) if length else None
@@ -180,11 +168,11 @@ class States:
         self.places[target] = Place(base, length, length, blank=False, kept=kept)
 
     def plan(self, batch: Sequence[Rows]) -> list[Plan]:
-        """Plan a forward. A slot counts as empty until `finish`, so an interrupted forward leaves no wrong state."""
+        """Plan a forward pass. Its slots count as empty until `finish`, so an interruption leaves no wrong state."""
         return [self._plan(rows.slot, rows.start, len(rows.ids)) for rows in batch]
 
     def finish(self, plans: Sequence[Plan]) -> None:
-        """Record the slots' new positions. Call `finish` after all layers have run."""
+        """Record the new positions of the slots. Call `finish` after all layers have run."""
         for plan in plans:
             self.places[plan.slot] = plan.after
 
@@ -229,7 +217,7 @@ class States:
         )
 
     def _begin(self, slot: int, start: int) -> tuple[Place, Place]:
-        """Return a slot's `Place` before a forward that begins at `start`, and a copy for the forward to change."""
+        """Return a slot's `Place` before a forward pass that begins at `start`, and a copy for the plan to change."""
         if not self.places[slot].base <= start <= self.places[slot].end:
             self.cut(slot, start)  # the text starts over without a rollback
         place = self.places[slot]
@@ -241,7 +229,7 @@ class States:
         return place, replace(place, kept=dict(place.kept), blank=False)
 
     def _restore(self, slot: int, position: int) -> None:
-        """Make the saved state at `position` the base."""
+        """Replace the base with the state that was saved at `position`."""
         place = self.places[slot]
         index = _index_of(place, position)
         for layer in self.layers.values():
@@ -252,7 +240,7 @@ class States:
 
 
 def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return a tensor of zeros. On a CPU the system zeroes a page on its first write, so unused pages cost nothing."""
+    """Return a tensor of zeros. On a CPU, pages are allocated on first write, so unused pages cost nothing."""
     size = math.prod(shape) * dtype.itemsize
     if device.type != "cpu" or not size:
         return torch.zeros(shape, dtype=dtype, device=device)
@@ -260,7 +248,7 @@ def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> T
 
 
 def branching_points(ids: Sequence[int], special_ids: Collection[int]) -> list[int]:
-    """Return positions shortly before the ends of a prompt's last parts, whose ends the next keystroke may change."""
+    """Return positions just before the ends of a prompt's last parts, which the next keystroke may change."""
     special = [place for place, token in enumerate(ids) if token in special_ids]
     ends = [*special[-PARTS:], len(ids)]
     points = {(end - SLACK) // GRID * GRID for end in ends}
@@ -269,12 +257,12 @@ def branching_points(ids: Sequence[int], special_ids: Collection[int]) -> list[i
 
 def _index_of(place: Place, position: int) -> int:
     indices = [index for index, kept in place.kept.items() if kept == position]
-    assert indices, f"no state is kept at position {position}"
+    assert indices, f"no state is saved at position {position}"
     return indices[0]
 
 
 def _copies(after: Place, first: int, start: int, moved: bool) -> dict[int, int]:
-    """Choose the states to save in this forward, and record them in `after`."""
+    """Choose the states to save in a forward pass, and record their positions in `after`."""
     copies: dict[int, int] = {}
     for position in after.wanted:
         if start < position <= after.end and position not in after.kept.values():

@@ -1,8 +1,8 @@
-"""Rotary variants whose frequencies depend on a sequence's length, chosen per request.
+"""Rotary embeddings whose frequencies depend on a sequence's length, chosen for each request.
 
-transformers chooses `longrope` and `dynamic` frequencies by the longest sequence of the batch, so a long neighbour
-changes a short sequence (measured: by 92 % on Phi-3). Here each request gets its frequencies at admission, for the
-length to which it may grow: neither a rollback nor a neighbour can change them.
+In transformers, `longrope` and `dynamic` frequencies depend on the longest sequence of the batch, so a long sequence
+changes the results of a short one (measured: by 92 % on Phi-3). In codespec, the frequencies of a request are set at
+admission for its maximum length, so neither a rollback nor another sequence can change them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {  # how a model lays out the a
 
 
 class RequestRotary(nn.Module):
-    """A rotary embedding with frequencies for each slot, from which a forward takes the frequencies of its rows."""
+    """A rotary embedding with frequencies for each slot, from which a forward pass takes those of its rows."""
 
     def __init__(self, replaced: Any, seam: Seam) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class RequestRotary(nn.Module):
         self.inverse[slot], self.scale[slot] = inverse.to(self.inverse.device), scale
 
     def forward(self, inputs: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Return cos and sin [1, N, rotary_dim] for positions [1, N]."""
+        """Return cosines and sines [1, N, rotary_dim] for positions [1, N]."""
         assert self.seam.context is not None
         inverse, scale = self.inverse[self.seam.context.slots], self.scale[self.seam.context.slots]
         angles = LAYOUTS[self.layout](position_ids[0, :, None].float() * inverse)[None]
@@ -84,14 +84,14 @@ class RequestRotary(nn.Module):
 
 
 def replace_rotary(model: nn.Module, seam: Seam) -> RequestRotary | None:
-    """Replace a length-dependent rotary embedding, and return its replacement, or None if there is none."""
+    """Replace the model's rotary embedding if it depends on the length; return the replacement, or None."""
     made: list[RequestRotary] = []
 
     def make(layer: nn.Module) -> nn.Module | None:
         variant = getattr(layer, "rope_type", None)
         if isinstance(variant, dict) and any(v in VARIANTS for v in variant.values()):
-            what = "This model mixes length-dependent rotary variants by layer, which codespec does not support yet"
-            raise ModelError(what, "choose a model with one rotary variant")
+            what = "The layers of this model use several length-dependent rotary variants, which is not supported"
+            raise ModelError(what, "choose a model with only one rotary variant")
         if variant not in VARIANTS:
             return None
         if not made:

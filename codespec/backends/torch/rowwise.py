@@ -1,13 +1,13 @@
-"""Row-wise operations of a layer, including its cache write, and batch-invariant parts for transformers' layers.
+"""Row-wise operations of a layer, including its cache write, and batch-invariant parts of transformers' layers.
 
-The operations are fused kernels on CUDA and plain torch operations elsewhere. Both use the same formulas, but a kernel
-rounds once, while torch rounds after each operation.
+The operations are fused kernels on CUDA and plain torch operations elsewhere. The formulas are the same, but a fused
+kernel rounds once, while torch rounds after each operation.
 
-On a CPU torch computes sigmoid, SiLU and GELU in float32 with vector instructions. The remainder at the end of a
-thread's share goes through the C library, whose exponential differs in the last bit. The boundaries of the shares
-depend on the number of rows: with three threads and 4864 features, one value of 16 rows differs from the same rows
-among 512 (any processor, torch 2.13). `steady` therefore pads the rows until each share ends on a row and a vector
-boundary, so that a row's bits depend neither on the number of rows nor on the number of threads.
+On a CPU, torch computes sigmoid, SiLU and GELU in float32 with vector instructions. The values left at the end of a
+thread's share are computed with the C library, whose exponential differs in the last bit. The boundaries of the shares
+depend on the number of rows: with three threads and 4864 features, one value of 16 rows changes if the rows are
+computed among 512 (any processor, torch 2.13). `steady` therefore pads the rows until each share ends on a row and a
+vector boundary, so that a row's bits depend neither on the number of rows nor on the number of threads.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SIGMOIDS = (torch.sigmoid, Tensor.sigmoid, functional.sigmoid)
 
 
 def rms_norm(rows: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Root-mean-square norm over the last dimension (Zhang and Sennrich 2019), in the weight's dtype."""
+    """Return the root-mean-square norm (Zhang and Sennrich 2019) over the last dimension, in the weight's dtype."""
     if rows.device.type == "cuda":
         from codespec.backends.torch.cuda import rowwise_kernels  # Triton is on GPU machines only
 
@@ -48,7 +48,7 @@ def rms_norm(rows: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 def add_rms_norm(rows: Tensor, added: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """Return rows + added [N, size] in the rows' dtype, and its norm in the weight's dtype."""
+    """Return rows + added [N, size] in the dtype of the rows, and the norm of the sum in the weight's dtype."""
     if rows.device.type == "cuda":
         from codespec.backends.torch.cuda import rowwise_kernels
 
@@ -58,7 +58,7 @@ def add_rms_norm(rows: Tensor, added: Tensor, weight: Tensor, eps: float) -> tup
 
 
 def make_angles(cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the inputs of `rotate` for cosine and sine [N, 1, size]; on a CPU half of the sine is negated."""
+    """Return the angles for `rotate`, given cosine and sine [N, 1, size]; on a CPU, half of the sine is negated."""
     if sine.device.type == "cuda":
         return cosine, sine
     half = sine.shape[-1] // 2
@@ -75,7 +75,7 @@ def rotate(heads: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
 
 
 def silu_mul(both: Tensor) -> Tensor:
-    """Return SiLU of the first half of [N, 2 · size] times the second half."""
+    """Return the SiLU of the first half of each row [2 · size], multiplied by the second half."""
     if both.device.type == "cuda":
         from codespec.backends.torch.cuda import rowwise_kernels
 
@@ -98,7 +98,7 @@ def scatter(
 
 
 def steady_rows(count: int, size: int) -> int:
-    """Return the smallest number of rows >= `count` for which threads' shares end on row and vector boundaries."""
+    """Return the smallest number of rows >= `count` for which each thread's share ends on a row and vector boundary."""
     threads = torch.get_num_threads()
     rows = count
     while True:
@@ -144,7 +144,7 @@ class SteadyActivation(nn.Module):
 
 
 def replace_activations(model: nn.Module) -> int:
-    """Replace every activation of the model in place; return their number."""
+    """Replace every activation function of the model in place; return the number of replacements."""
     inside = {module.function for module in model.modules() if isinstance(module, SteadyActivation)}
 
     def make(layer: nn.Module) -> nn.Module | None:
@@ -169,7 +169,7 @@ class SteadySigmoids(TorchFunctionMode):
 
 
 def steady_gates(model: nn.Module) -> None:
-    """Make sigmoids batch-invariant in every transformers layer whose own code calls one."""
+    """Make sigmoids batch-invariant in every transformers layer whose own code calls a sigmoid function."""
     gated = {kind for kind in {type(module) for module in model.modules()} if _calls_sigmoid(kind)}
     for module in model.modules():
         if type(module) in gated:
@@ -177,7 +177,7 @@ def steady_gates(model: nn.Module) -> None:
 
 
 def run_inside(mode: TorchFunctionMode, module: nn.Module) -> None:
-    """Make every forward of the module run inside the mode."""
+    """Make every call of the module's `forward` run inside the mode."""
     own = module.forward
 
     def forward(*args: Any, **kwargs: Any) -> Any:
@@ -192,7 +192,7 @@ def _calls_sigmoid(kind: type[nn.Module]) -> bool:
 
 
 class RowNorm(nn.Module):
-    """Root-mean-square norm over the last dimension, times a weight [size].
+    """A root-mean-square norm over the last dimension, multiplied by a weight [size].
 
     With `centered`, the mean is subtracted first, in one torch kernel that processes rows one by one.
     """
@@ -204,7 +204,7 @@ class RowNorm(nn.Module):
         self.eps = eps
 
     def forward(self, values: Tensor) -> Tensor:
-        """Normalize values [*, size], in their dtype."""
+        """Normalize values [*, size] without changing their dtype."""
         assert isinstance(self.weight, Tensor)
         rows = values.reshape(-1, values.shape[-1])
         if self.centered:
@@ -215,9 +215,9 @@ class RowNorm(nn.Module):
 
 
 def replace_norms(model: nn.Module) -> tuple[str, ...]:
-    """Replace every norm of a known formula in place, except torch's LayerNorm, and return the other norms' classes.
+    """Replace every norm of a known formula in place, except torch's LayerNorm; return the classes of the norms left.
 
-    On a GPU the means that torch computes for such norms depend on the number of rows.
+    On a GPU, the means that torch computes within norms depend on the number of rows.
     """
     left: set[str] = set()
 
@@ -235,7 +235,7 @@ def replace_norms(model: nn.Module) -> tuple[str, ...]:
 
 @torch.no_grad()
 def _same_norm(module: nn.Module) -> RowNorm | None:
-    """Return a norm that equals the module in a trial, or None. Weights may be offsets from one (Gemma)."""
+    """Return a norm with the same results as the module in a trial, or None. Gemma's weights are offsets from 1."""
     weight, eps = getattr(module, "weight", None), getattr(module, "variance_epsilon", getattr(module, "eps", None))
     inputs = inspect.signature(module.forward).parameters  # a second input (a gate) is unsupported
     if not isinstance(weight, Tensor) or weight.dim() != 1 or not isinstance(eps, float) or len(inputs) != 1:

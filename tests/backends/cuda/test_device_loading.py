@@ -59,7 +59,7 @@ def test_products_that_do_not_keep_their_order_are_told(monkeypatch: pytest.Monk
 def test_a_gpu_needs_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(loader, "find_spec", lambda name: None)
-    with pytest.raises(ModelError, match=r"^A GPU needs Triton.*install Triton.*device cpu\.$"):
+    with pytest.raises(ModelError, match=r"^A GPU needs Triton.*`pip install triton`.*set device to cpu\.$"):
         torch_loader.find_device("cuda:1")
     assert torch_loader.find_device("cpu").type == "cpu"
 

@@ -21,7 +21,7 @@ from tests.toy_tokenizers import toy_backend, toy_tokenizer
 
 KIND = "gpt2"
 IDS = sample_ids(40)
-ELSEWHERE = "has recurrent layers, which run on a CPU: use device cpu"
+ELSEWHERE = "has recurrent layers, which run only on a CPU: set device to cpu"
 
 
 def save(folder: Path, network: Any) -> str:

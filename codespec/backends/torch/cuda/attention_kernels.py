@@ -1,11 +1,11 @@
 """Batch-invariant attention over cache slots: two Triton kernels and their launcher.
 
-Each program of the first kernel computes a tile of rows over one split: `SPLIT` keys of one key head, beginning at a
-multiple of `SPLIT`. The second kernel joins a row's splits in order (flash decoding, Dao et al. 2023). Tiles are padded
-to `BLOCK_ROWS` rows, so the matrix instructions are always the same. Within a split, blocks of keys are processed in
-order (online softmax, Milakov and Gimelshein 2018). A masked key adds an exact zero, so a row's bits depend neither on
-other rows, nor on the chunk, nor on the grid. Scores are in base 2. Lengths are read on the device, so a captured graph
-stays valid.
+Each program of the first kernel computes the attention of a tile of rows over one split, which is a range of `SPLIT`
+keys of one key head that begins at a multiple of `SPLIT`. The second kernel combines the splits of a row in order
+(flash decoding, Dao et al. 2023). Tiles are padded to `BLOCK_ROWS` rows, so the matrix instructions are always the
+same. Within a split, blocks of keys are processed in order (online softmax, Milakov and Gimelshein 2018). A masked key
+adds an exact zero, so a row's bits depend neither on other rows nor on the grid. Scores are scaled for base-2
+exponentials. Lengths are read from device memory, so a captured graph is valid for all lengths up to its reach.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """Loop parameters for a split. They depend only on head size and dtype, which fixes the summation order."""
+    """Parameters of the loop over a split, chosen by head size and dtype alone, which fixes the summation order."""
 
     keys: int
     warps: int
@@ -43,7 +43,7 @@ def walk_of(size: int, dtype: torch.dtype) -> Walk:
 
 @on_own_device
 def attend_tiles(query: Tensor, keys: Tensor, values: Tensor, rows: DeviceRows, scoring: Scoring) -> Tensor:
-    """Compute `torch.attention.slot_attention` on a CUDA device."""
+    """Implement `torch.attention.slot_attention` on a CUDA device."""
     query, keys, values = (part if part.stride(-1) == 1 else part.contiguous() for part in (query, keys, values))
     (count, heads, size), (slots, kv_heads, _, value_size) = query.shape, values.shape
     groups, window, softcap, sinks = heads // kv_heads, scoring.window, scoring.softcap, scoring.sinks
@@ -70,7 +70,7 @@ def attend_tiles(query: Tensor, keys: Tensor, values: Tensor, rows: DeviceRows, 
 
 
 def max_splits(reach: int, window: int, groups: int) -> int:
-    """Return an upper bound on the splits visible to a tile's rows, by which the host sizes grids and buffers."""
+    """Return the maximum number of splits that a tile's rows can see, which determines grid and buffer sizes."""
     splits = -(-reach // SPLIT)
     if not window:
         return splits
@@ -86,7 +86,7 @@ def attend(
     BLOCK_SIZE: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_KEYS: tl.constexpr,
     SPLIT: tl.constexpr, HEADS: tl.constexpr, VALUE: tl.constexpr, WINDOW: tl.constexpr, BLOCK_VALUE: tl.constexpr,
 ):  # fmt: skip
-    """Program (tile; key head and chunk of its query heads; split): compute one split of the tile's attention."""
+    """Compute one split of a tile's attention, in a grid of (tile, key head and chunk of its query heads, split)."""
     tile = tl.program_id(0)
     index = tl.program_id(1) % CHUNKS * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     kv_head = tl.program_id(1) // CHUNKS
@@ -125,7 +125,7 @@ def walk(
     CAPPED: tl.constexpr, SIZE: tl.constexpr, BLOCK_SIZE: tl.constexpr, BLOCK_ROWS: tl.constexpr,
     BLOCK_KEYS: tl.constexpr, VALUE: tl.constexpr, BLOCK_VALUE: tl.constexpr, WINDOW: tl.constexpr,
 ):  # fmt: skip
-    """Attend keys start…stop-1 -> each row's largest score (base 2), sum of weights, weighted sum of values."""
+    """Read keys start…stop-1; return each row's largest score (base 2), sum of weights and sum of weighted values."""
     asked, column = tl.arange(0, BLOCK_SIZE), tl.arange(0, BLOCK_VALUE)
     top = tl.full([BLOCK_ROWS], float("-inf"), tl.float32)
     weight = tl.zeros([BLOCK_ROWS], tl.float32)
@@ -163,7 +163,7 @@ def join(
     SINKS: tl.constexpr, JOINED: tl.constexpr,
     SPLIT: tl.constexpr, HEADS: tl.constexpr, VALUE: tl.constexpr, WINDOW: tl.constexpr, BLOCK_VALUE: tl.constexpr,
 ):  # fmt: skip
-    """Program (row, head): join the row's splits in order, JOINED splits at a time; padding rows yield zeros."""
+    """Combine a row's splits in order, JOINED at a time, in a grid of (row, head); padding rows yield zeros."""
     row, head = tl.program_id(0), tl.program_id(1)
     column = tl.arange(0, BLOCK_VALUE)
     offset = tl.cast(row, tl.int64) * HEADS + head

@@ -1,9 +1,9 @@
 """Run steps on a device through captured graphs of a few sizes, or eagerly if no graph is large enough.
 
-Launching a small model's hundreds of kernels one by one takes longer than running them; a graph launches all at once.
+Launching a small model's hundreds of kernels one by one takes longer than running them; a graph launches them at once.
 A graph has a fixed size, so a step is padded to the smallest bucket that fits. Each bucket has its own row buffers; the
 graphs share all other memory. On a CPU the same runner calls the model instead of replaying a graph, with the same
-buffers and padding, so that everything except the capture can be tested there.
+buffers and padding, so that tests on a CPU cover everything except the capture.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Progress = Callable[[int, int], None]  # captured graphs, all graphs
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """The size of a step: `rows` rows, each of which sees at most `reach` keys."""
+    """The size of a step of `rows` rows, each of which sees at most `reach` keys."""
 
     rows: int
     reach: int
@@ -44,21 +44,21 @@ class Buckets:
         self.reaches = reaches(capacity)
 
     def fit(self, rows: int, keys: int) -> Bucket | None:
-        """Return the smallest bucket for `rows` rows that see at most `keys` keys; None if there are too many rows."""
+        """Return the smallest bucket for `rows` rows that see at most `keys` keys, or None if no bucket is so large."""
         index = bisect_left(self.rows, rows)
         return Bucket(self.rows[index], self.reach(keys)) if index < len(self.rows) else None
 
     def reach(self, keys: int) -> int:
-        """Return the smallest reach that covers `keys` keys."""
+        """Return the smallest reach of a bucket that is at least `keys`."""
         return self.reaches[bisect_left(self.reaches, keys)]
 
     def largest_first(self) -> list[Bucket]:
-        """Return all buckets, largest first, because the first captured graph sizes the memory that all share."""
+        """Return all buckets, largest first, because the first captured graph allocates memory for all graphs."""
         return [Bucket(rows, reach) for rows in reversed(self.rows) for reach in reversed(self.reaches)]
 
 
 def reaches(capacity: int) -> tuple[int, ...]:
-    """Return FIRST_REACH, its doublings below `capacity`, and `capacity`."""
+    """Return FIRST_REACH and its repeated doublings below `capacity`, then `capacity`."""
     doublings, reach = [], FIRST_REACH
     while reach < capacity:
         doublings.append(reach)
@@ -83,7 +83,7 @@ class CudaRecorder:
 
     @contextmanager
     def side_stream(self) -> Iterator[None]:
-        """Return a context in which captures may begin: a side stream, because the default stream can't be captured."""
+        """Return a context that runs on a side stream, because torch can't capture the default stream."""
         usual = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(usual)
         with torch.cuda.stream(self._stream):
@@ -92,12 +92,12 @@ class CudaRecorder:
 
 
 def recorder_for(device: torch.device) -> CudaRecorder | None:
-    """Return the recorder that captures steps on a device; None on a CPU."""
+    """Return the recorder that captures steps on a device, or None for a CPU."""
     return CudaRecorder(device) if device.type == "cuda" else None
 
 
 def on_device(device: torch.device) -> AbstractContextManager[object]:
-    """Return a context in which Triton launches on this device."""
+    """Return a context in which Triton launches kernels on this device."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
@@ -111,7 +111,7 @@ class BucketStep:
         self._logits: Tensor | None = None
 
     def capture(self, recorder: CudaRecorder) -> None:
-        """Capture the step with padding rows. Raise RuntimeError if a layer can't be captured."""
+        """Capture the step as a graph with padding rows as input. Raise RuntimeError if a layer can't be captured."""
         with recorder.side_stream():
             self.buffer.fill((), 1)
             self._run()  # warm-up: compiles kernels and allocates workspaces before the capture
@@ -136,7 +136,7 @@ class BucketStep:
 
 
 class StepRunner:
-    """Runs batches over one cache in attention tiles of `tile` positions and buckets of up to `graph_rows` rows."""
+    """Runs batches over one cache, with attention tiles of `tile` positions and buckets of up to `graph_rows` rows."""
 
     def __init__(self, compute: Compute, cache: KVCache, tile: int, device: torch.device, graph_rows: int) -> None:
         self.buckets = Buckets(graph_rows, cache.capacity)
@@ -149,7 +149,7 @@ class StepRunner:
         self._steps: dict[Bucket, BucketStep] = {}
 
     def capture(self, progress: Progress) -> str:
-        """Capture the steps of all buckets on a GPU, or of none if one fails. Return "", or the reason as a clause."""
+        """Capture the steps of all buckets on a GPU, or of none if one fails; return "" or the reason for failure."""
         recorder, wanted = recorder_for(self.device), self.buckets.largest_first()
         if recorder is None or not wanted:
             return ""
@@ -182,7 +182,7 @@ class StepRunner:
             return self._compute(buffer.rows, buffer.kept[: max(1, kept)])[:kept].float()
 
     def _step(self, bucket: Bucket | None) -> BucketStep | None:
-        """Return the step of a bucket, created on first use on a CPU, or None on a GPU if it was not captured."""
+        """Return the step of a bucket. On a CPU a step is created on first use; on a GPU an uncaptured step is None."""
         if bucket is not None and bucket not in self._steps and self.device.type != "cuda":
             self._steps[bucket] = self._make(bucket)
         return self._steps.get(bucket) if bucket is not None else None
@@ -201,6 +201,6 @@ class StepRunner:
 
 
 def _reason(error: RuntimeError) -> str:
-    """Return the reason for a failed capture as one line: the underlying error if ending the capture failed too."""
+    """Return the reason for a failed capture as one line, from the first error if ending the capture failed too."""
     cause = error.__context__ if isinstance(error.__context__, RuntimeError) else error
     return str(cause).partition("\n")[0] or type(cause).__name__

@@ -1,7 +1,7 @@
-"""Parts that kernels and their callers share: devices, rows, attention scores, the order of a product's sum.
+"""Definitions that kernels and their callers share, such as the rows of a step and the summation order of a product.
 
 The summation order (`ProductPlan`) depends on the matrix's shape and dtype, never on the number of rows. The number of
-rows affects only the tile (`tile_of`).
+rows affects only the tile size (`tile_of`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Launcher = Callable[Concatenate[Tensor, Rest], Made]
 
 
 def on_own_device(launcher: Launcher[Rest, Made]) -> Launcher[Rest, Made]:
-    """Make a launcher run on its first tensor's GPU: Triton launches on the current device, which may differ."""
+    """Make a launcher run on the GPU of its first tensor, because Triton launches kernels on the current device."""
 
     @wraps(launcher)
     def launch(tensor: Tensor, /, *rest: Rest.args, **named: Rest.kwargs) -> Made:
@@ -42,41 +42,31 @@ INTS = 4  # numbers per tile
 
 @dataclass(frozen=True, slots=True)
 class DeviceRows:
-    """Inputs of the layers and of attention for a step of N rows.
+    """The inputs of a step of N rows for the layers and for attention.
 
-    ids        [N] int64: tokens
-    positions  [N] int64: each row's position in its sequence
-    slots      [N] int64: the cache slot that each row writes to
-    tiles      [T, 4] int32, T ≤ N: slot, first position, first flat row, number of rows. A tile holds at most
-               TILE_ROWS / groups consecutive rows of one sequence. Unused tiles have 0 rows; rows in no tile are
-               padding.
-    reach      an upper bound on the keys that any row may see, by which grids are sized
+    A tile holds at most TILE_ROWS / groups consecutive rows of one sequence. Unused tiles have 0 rows, and padding rows
+    belong to no tile.
     """
 
-    ids: Tensor
-    positions: Tensor
-    slots: Tensor
-    tiles: Tensor
-    reach: int
+    ids: Tensor  # [N] int64, tokens
+    positions: Tensor  # [N] int64, each row's position in its sequence
+    slots: Tensor  # [N] int64, the cache slot to which each row is written
+    tiles: Tensor  # [T, 4] int32, T ≤ N: slot, first position, first flat row, number of rows
+    reach: int  # an upper bound on the keys that any row may see, which determines grid sizes
 
 
 @dataclass(frozen=True, slots=True)
 class Scoring:
-    """Parameters by which a layer turns the scores of a row's keys into weights.
-
-    window   sliding window in tokens; 0: none
-    softcap  bound on the scores (Gemma 2)
-    sinks    [heads]: each takes a share of every row's weight (gpt-oss)
-    """
+    """Parameters with which a layer converts the scores of a row's keys to weights."""
 
     scale: float
-    window: int = 0
-    softcap: float | None = None
-    sinks: Tensor | None = None
+    window: int = 0  # sliding window in tokens; 0: none
+    softcap: float | None = None  # bound on the scores (Gemma 2)
+    sinks: Tensor | None = None  # [heads], each takes a share of every row's weight (gpt-oss)
 
     @property
     def eager(self) -> bool:
-        """Whether torch has no kernel for this attention."""
+        """Whether soft caps or sinks rule out torch's attention kernel."""
         return self.softcap is not None or self.sinks is not None
 
     def bounded(self, scores: Tensor) -> Tensor:
@@ -85,7 +75,7 @@ class Scoring:
 
 
 def tile_positions(groups: int) -> int:
-    """Return the positions per tile for `groups` query heads per key head."""
+    """Return the number of positions per tile for `groups` query heads per key head."""
     return max(1, TILE_ROWS // groups)
 
 
@@ -100,7 +90,7 @@ def tiles_of(batch: Sequence[Rows], size: int) -> Iterator[tuple[int, int, int, 
 
 
 def max_tiles(rows: int, sequences: int, size: int) -> int:
-    """Return the most tiles that `rows` rows can need: each sequence may end with a partial tile."""
+    """Return the maximum number of tiles of `rows` rows, since each sequence may end with a partial tile."""
     return min(rows, sequences + rows // size)
 
 
@@ -152,7 +142,7 @@ FEW_ROWS = 128  # up to this number of rows the splits run in parallel
 
 @dataclass(frozen=True, slots=True)
 class ProductPlan:
-    """A matrix's summation order (`splits`), and the tile and launch options for few rows."""
+    """The summation order of products with one matrix (`splits`), and the tile and launch options for few rows."""
 
     splits: int
     columns: int
@@ -161,7 +151,7 @@ class ProductPlan:
     stages: int = 4
 
     def span(self, depth: int) -> int:
-        """Return the depth of one split; the last may be shorter."""
+        """Return the depth of a split; the last split may be shorter."""
         return -(-depth // (self.splits * SPAN_UNIT)) * SPAN_UNIT
 
 
@@ -184,7 +174,7 @@ def plan_of(columns: int, depth: int, dtype: torch.dtype) -> ProductPlan:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A program's tile of the result, the depth of one loop iteration, and Triton's launch options."""
+    """The size of the result that one program computes, the depth of a loop iteration, and Triton's launch options."""
 
     rows: int
     columns: int
@@ -194,7 +184,7 @@ class Tile:
 
 
 def tile_of(count: int, columns: int, plan: ProductPlan, dtype: torch.dtype) -> Tile:
-    """Return the tile for `count` rows and `columns` columns."""
+    """Return the tile size for a product with `count` rows and `columns` columns."""
     if dtype == torch.float32:
         return Tile(16, 32, 32, warps=4, stages=2)
     if count <= 16:

@@ -1,9 +1,9 @@
-"""Triton kernels and launcher for matrix products with a fixed summation order.
+"""Triton kernels and a launcher for matrix products with a fixed summation order.
 
-An element's sum runs along the depth in steps of 16, in `SPLITS` splits. The tensor cores receive 16 x 8 x 16 blocks in
-order of depth for any tile, and float32 values are multiplied and added one by one. An element's bits therefore depend
-on its row, its column and the split length, not on its tile. For few rows the splits run in parallel and a second
-kernel adds them; for many rows one program adds all splits of its tile.
+Each element of the result is summed along the depth in steps of 16, in `SPLITS` splits. The tensor cores receive blocks
+of 16 x 8 x 16 in order of depth for any tile size, and float32 values are multiplied and added one by one. An element's
+bits therefore depend on its row, its column and the split length, not on its tile. For few rows the splits run in
+parallel and a second kernel adds their sums; for many rows one program adds all splits of its tile.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ def product(
     COLUMNS: tl.constexpr, DEPTH: tl.constexpr, SPAN: tl.constexpr, SPLITS: tl.constexpr, APART: tl.constexpr,
     BIASED: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr, BLOCK_DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """Program (tile, split): compute inputs [rows, DEPTH] · weight [COLUMNS, DEPTH]ᵀ.
+    """Compute inputs [rows, DEPTH] · weight [COLUMNS, DEPTH]ᵀ in a grid of (tile, split).
 
-    With APART each split's sum is stored in out [SPLITS, rows, COLUMNS] float32. Otherwise the program adds its tile's
-    splits in order, then the bias, and out is [rows, COLUMNS].
+    With APART, the sum of each split is stored in out [SPLITS, rows, COLUMNS] float32. Without APART, a program adds
+    the splits of its tile in order, then the bias, and stores the result in out [rows, COLUMNS].
     """
     row_tiles = tl.cdiv(rows, BLOCK_ROWS)  # adjacent programs share the weight's tile
     row = tl.program_id(0) % row_tiles * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
@@ -113,7 +113,7 @@ def add_splits(
     apart, bias, out, rows,
     COLUMNS: tl.constexpr, SPLITS: tl.constexpr, BIASED: tl.constexpr, BLOCK_COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Program (row, columns): add apart [SPLITS, rows, COLUMNS] float32 in order, then the bias -> out."""
+    """Add the sums of the splits, apart [SPLITS, rows, COLUMNS] float32, in order, then the bias."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK_COLUMNS + tl.arange(0, BLOCK_COLUMNS)
     held = column < COLUMNS

@@ -56,7 +56,7 @@ def _normalize(
 
 @on_own_device
 def rotate(heads: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Compute `rowwise.rotate` of heads [N, H, size], whose last dimension is contiguous, by angles [N, 1, size]."""
+    """Compute `rowwise.rotate` of heads [N, H, size], whose last dimension is contiguous, with angles [N, 1, size]."""
     count, number, size = heads.shape
     out = heads.new_empty(heads.shape)
     turn[(count, triton.cdiv(number, TURNED_HEADS))](
@@ -69,7 +69,7 @@ def rotate(heads: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
 
 @on_own_device
 def silu_mul(both: Tensor) -> Tensor:
-    """Compute `rowwise.silu_mul` of a contiguous `both` [N, 2 · size]."""
+    """Compute `rowwise.silu_mul` of a contiguous tensor `both` [N, 2 · size]."""
     count, size = both.shape[0], both.shape[1] // 2
     out = both.new_empty(count, size)
     gate[(count, triton.cdiv(size, GATED_COLUMNS))](both, out, SIZE=size, BLOCK=GATED_COLUMNS)
@@ -97,10 +97,10 @@ def normalize(
     rows, added, weight, summed, out, outer, inner, eps,
     HEADS: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr, ADDED: tl.constexpr,
 ):  # fmt: skip
-    """Program (row): divide a row [SIZE] by its root mean square, and multiply by weight [SIZE] -> out.
+    """Divide a row [SIZE] by its root mean square and multiply the result by weight [SIZE], one program per row.
 
-    A row starts at offset row // HEADS · outer + row % HEADS · inner. With ADDED the row is rows + added, rounded to
-    the model's dtype and also stored in `summed`; HEADS is then 1, and `added` and `summed` are contiguous.
+    Row i starts at offset i // HEADS · outer + i % HEADS · inner. With ADDED, the row is rows + added, rounded to the
+    model's dtype and also stored in `summed`; HEADS must be 1, and `added` and `summed` must be contiguous.
     """
     index = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, BLOCK)
@@ -121,7 +121,7 @@ def turn(
     heads, cosine, sine, out, row_apart, head_apart, angle_apart,
     HEADS: tl.constexpr, HALF: tl.constexpr, BLOCK_HEADS: tl.constexpr, BLOCK_HALF: tl.constexpr,
 ):  # fmt: skip
-    """Program (row, heads): rotate heads [HEADS, 2 · HALF] by angles [2 · HALF] (rotary embedding, paired halves)."""
+    """Rotate heads [HEADS, 2 · HALF] of a row by angles [2 · HALF] (rotary embedding with paired halves)."""
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1) * BLOCK_HEADS + tl.arange(0, BLOCK_HEADS)
     column = tl.arange(0, BLOCK_HALF)
@@ -143,7 +143,7 @@ def turn(
 
 @triton.jit
 def gate(both, out, SIZE: tl.constexpr, BLOCK: tl.constexpr):
-    """Program (row, columns): compute SiLU of the first half of both [2 · SIZE] times the second half -> [SIZE]."""
+    """Multiply the SiLU of the first half of a row of `both` [2 · SIZE] by the second half, and store it in `out`."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     held = column < SIZE
@@ -158,7 +158,7 @@ def keep(
     key_row, key_head, value_row, value_head, to_key_slot, to_key_head, to_value_slot, to_value_head,
     SIZE: tl.constexpr, VALUE: tl.constexpr, BLOCK_SIZE: tl.constexpr, BLOCK_VALUE: tl.constexpr,
 ):  # fmt: skip
-    """Program (row, head): write a key [SIZE] and a value [VALUE] at the row's position in its slot."""
+    """Write a key [SIZE] and a value [VALUE] to the row's position in its slot, in a grid of (row, head)."""
     row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     slot, position = tl.load(slots + row), tl.load(positions + row)
     column = tl.arange(0, BLOCK_SIZE)
