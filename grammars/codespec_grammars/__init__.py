@@ -1,6 +1,6 @@
 """Find the syntactic context at a cursor and the end of a completion there, using a folder of data for each language.
 
-This package depends on tree-sitter only, not on codespec. README.md tells how to add a language.
+This package depends on tree-sitter only, not on codespec. README.md explains how to add a language.
 """
 
 from codespec_grammars.ending import CodeEnd, Cut, Scope

@@ -1,7 +1,7 @@
 """Find the end of a completion: the end of the line, of the statement, or of the block.
 
-Lexer states, line breaks and indents decide, not a syntax tree. Later bytes cannot move an end. The first
-token of a line decides whether that line is part of the completion.
+The end is determined from lexer states, line breaks and indents, not from a syntax tree. Once an end is found, later
+bytes cannot move it. The first token of a line decides whether that line is part of the completion.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LONG_LINE = 1024  # bytes of a line from which the start of the line is not lex
 class Scope(Enum):
     """How much to complete: the line, the statement with its blocks, or the enclosing block.
 
-    REST is the rest of the line, and the lines inside the brackets that the line opens.
+    `REST` means the rest of the line, and the lines inside the brackets that the line opens.
     """
 
     LINE = auto()
@@ -35,7 +35,7 @@ _OF_LINES = (Scope.LINE, Scope.REST)
 
 
 class Cut(NamedTuple):
-    """The end of a completion after `keep` bytes, decided at byte `seen`; `reason` is a clause for the user."""
+    """The decision, made at byte `seen`, to end a completion after `keep` bytes; `reason` is a clause for the user."""
 
     seen: int
     keep: int
@@ -82,13 +82,13 @@ class CodeEnd:
             self._look(byte)
 
     def finish(self) -> None:
-        """Mark the text as complete, which ends a word at the start of a line."""
+        """Mark the text as complete, so that a decision that waits for the end of a word is made."""
         if self.cut is None and self._word >= 0:
             self._judge(bytes(self._text[self._word :]))
 
     @property
     def certain(self) -> int:
-        """Number of leading bytes that no later byte can remove."""
+        """The number of leading bytes of the completion that no later byte can remove."""
         if self.cut is not None:
             return self.cut.keep
         if self._tail >= 0:
@@ -128,7 +128,10 @@ class CodeEnd:
             self._end_item(self._item)
 
     def _end_item(self, begun: bytes) -> None:
-        """End at a comma that ends the item at the cursor; at the end of a line with nothing to the right, go on."""
+        """End the completion at a comma that ends the item at the cursor.
+
+        The completion goes on if the comma ends its line and there is no text to the right of the cursor.
+        """
         state, at_cursor = self._state(), self.around.state
         if len(state.stack) != len(at_cursor.stack) or self._open < len(state.stack) or state.comment >= 0:
             self._pass_by(state)
@@ -138,7 +141,7 @@ class CodeEnd:
                 self._end(self._comma, "the item is complete")
 
     def _state(self, without: int = 0) -> LexState:
-        """Return the lexer state after the text, or before the last `without` bytes."""
+        """Return the lexer state at the end of the text, not counting the last `without` bytes."""
         self._lexer.text = self.around.before + bytes(self._text[: len(self._text) - without])
         self._lexer.forget(self._checkpoint.pos)
         return self._lexer.run(self._checkpoint, len(self._lexer.text))
@@ -172,7 +175,7 @@ class CodeEnd:
         return bytes(self._text[self._line :]) if self._line >= 0 else self.around.line + self._text
 
     def _begin_line(self, byte: int) -> None:
-        """Judge the line at its first non-blank byte, or wait for the end of its first word."""
+        """Decide whether a line is part of the completion, at its first non-blank byte or after its first word."""
         state, line = self._state(1), self._full_line()
         self._open = min(self._open, len(state.stack))
         own, closes = len(state.stack) > self._open, byte in self._brackets
@@ -194,7 +197,7 @@ class CodeEnd:
             self._judge(bytes([byte]))
 
     def _accept(self, own: bool) -> None:
-        """Accept the line; the first line of a block or of a new statement sets the minimum indent."""
+        """Accept a line into the completion; the first line of a block or statement sets the minimum indent."""
         around = self.around
         if not self._above.strip() and not own and self._text[-1] not in self._brackets:
             if self.scope is Scope.STATEMENT and around.blank:
@@ -223,7 +226,8 @@ class CodeEnd:
     def _is_part(self, first: bytes, word: str) -> bool:
         """Return whether a line with the indent of the statement's first line belongs to the statement.
 
-        The line belongs if it follows a decorator or comment, begins with a word such as `else`, or is the opening `{`.
+        The line belongs if it follows a decorator or comment, or begins with a word such as `else` or with the opening
+        `{`.
         """
         data = self.around.data
         if self._introduces or dangles(bytes(self._text[: max(0, self._line - 1)])):
@@ -244,7 +248,7 @@ class CodeEnd:
             self._follow_tail(self._text[self._tail])
 
     def _close(self) -> None:
-        """Handle a closer, which may close an entry that was open at the cursor."""
+        """Process a closing delimiter, which may close a bracket or string that was open at the cursor."""
         state = self._state()
         if len(state.stack) >= self._open:
             self._pass_by(state)
@@ -265,16 +269,16 @@ class CodeEnd:
             self._goes_on, self._tail = (False, len(self._text)) if opener.block and first else (True, -1)
 
     def _pass_by(self, state: LexState) -> None:
-        """Move the checkpoint here if the line is long, except inside a comment or possibly inside a delimiter."""
+        """Move the lexer checkpoint to the end of the text if the line is long, except in a comment or delimiter."""
         delimiter = in_text(state) is not None and self._text[-1] not in b")]}"
         if state.pos - self._checkpoint.pos > _LONG_LINE and state.comment < 0 and not delimiter:
             self._checkpoint = state
 
     def _follow_tail(self, byte: int) -> None:
-        """Follow the rest of the line after a finished block.
+        """Process a byte of the rest of the line after a finished block.
 
-        Outer closers, a terminator or the rest of the expression may follow. A word such as `else` ends the completion,
-        because another block of the statement begins there.
+        After the block, outer closing brackets, a terminator or the rest of the expression may follow. A word such as
+        `else` ends the completion, because another block of the statement begins there.
         """
         after = bytes(self._text[self._tail :]).lstrip(b" \t")
         if not after or is_word(byte):
@@ -299,7 +303,7 @@ class CodeEnd:
             self._least = self._width + 1
 
     def _half_closer(self) -> int:
-        """Return the number of trailing bytes that may begin a closer that the suffix already contains."""
+        """Return the number of trailing bytes that may begin a closing delimiter that the suffix already contains."""
         if not self._open or self.around.closed[self._open - 1] is Closed.NOWHERE:
             return 0
         close = self.around.state.stack[self._open - 1][0].close
@@ -307,7 +311,7 @@ class CodeEnd:
         return next((size for size in lengths if self._text.endswith(close[:size])), 0)
 
     def _end_shown(self, reason: str) -> None:
-        """End after the last visible character, if there is one."""
+        """End the completion after the last visible character, if the text has one."""
         if self._text.strip():
             self._end(len(self._text.rstrip()), reason)
 

@@ -1,8 +1,8 @@
 """Load a language's grammar, make the text around a cursor parsable, and look up the contexts captured at the cursor.
 
 tree-sitter and a grammar's wheel are imported on first use; both may be missing. A placeholder at the cursor and the
-closers that the suffix lacks make the text parsable. `WindowService` parses in a process of its own, and never
-incrementally, because an incremental tree differs from a fresh one if the code is broken.
+missing closing delimiters make the text parsable. `WindowService` runs in a separate process and never parses
+incrementally, because incremental parsing of broken code gives a different tree than a fresh parse.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ log = logging.getLogger("codespec_grammars")
 
 
 class Context(StrEnum):
-    """The syntactic context at a cursor. These are the captures that a `contexts.scm` may use."""
+    """The syntactic context at a cursor. The values are the names of captures in `contexts.scm`."""
 
     COMMENT = "comment"  # inside a comment
     DOCSTRING = "docstring"  # inside a documentation string or comment (a docstring, `/** … */`, `///`)
@@ -69,7 +69,10 @@ OF_LAST_TOKEN = frozenset({Context.CLOSING, Context.BLOCK_START, Context.OPERATO
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """A language that can be parsed. If two patterns of `contexts` capture the same node, the later pattern wins."""
+    """A language whose grammar is installed.
+
+    If two patterns of `contexts` capture the same node, the later pattern wins.
+    """
 
     data: Language
     language: tree_sitter.Language
@@ -79,7 +82,7 @@ class Grammar:
 
 @cache
 def load_grammar(language: str) -> Grammar | None:
-    """Load the grammar for a language's name or editor id.
+    """Load the grammar of a language, given the language's name or editor id.
 
     Returns None if the language is unknown, or if tree-sitter or the grammar's wheel is not installed. Raises
     GrammarDataError only if this package's data is invalid.
@@ -103,7 +106,7 @@ def load_grammar(language: str) -> Grammar | None:
 
 
 def compile_contexts(language: tree_sitter.Language, folder: Path) -> tree_sitter.Query:
-    """Compile `folder/contexts.scm` and the files that it inherits. Raises GrammarDataError if one is invalid."""
+    """Compile `folder/contexts.scm` and the files that it inherits. Raises GrammarDataError if a file is invalid."""
     sources = contexts_of(folder)
     for path, source in sources:
         for token in _TOKEN.finditer(source):
@@ -118,7 +121,7 @@ def compile_contexts(language: tree_sitter.Language, folder: Path) -> tree_sitte
 
 
 def contexts_of(folder: Path, above: tuple[Path, ...] = ()) -> list[tuple[Path, str]]:
-    """Return the paths and sources of a folder's query, inherited files first; `; inherits:` in line 1 names them."""
+    """Return the paths and sources of a folder's query files, first those that line 1 lists after `; inherits:`."""
     path = folder / "contexts.scm"
     source = path.read_text(encoding="utf-8")
     if path in above:
@@ -145,8 +148,8 @@ def _compile(language: tree_sitter.Language, path: Path, source: str) -> tree_si
 def parse_start(lexer: Lexer, stack: tuple[Entry, ...]) -> int | None:
     """Return the start of the text to parse, or None if no line of the last PARSED bytes is suitable.
 
-    At a suitable line, all open entries are still open at the cursor, and no later line is indented less. The nearest
-    top-level line is preferred, then the least indented line.
+    A line is suitable if the brackets open at its start are still open at the cursor and no later line is indented
+    less. The nearest suitable top-level line is preferred, then the least indented line.
     """
     text, rules, tip = lexer.text, lexer.rules, len(lexer.text)
     opened_at, least = [pos for _, pos in stack], LONG_INDENT
@@ -171,9 +174,10 @@ def parse_start(lexer: Lexer, stack: tuple[Entry, ...]) -> int | None:
 
 
 def heads(lexer: Lexer, stack: tuple[Entry, ...], start: int) -> bytes:
-    """Return text to put before a text that begins at `start`, which opens the entries that are open at `start`.
+    """Return text that opens the brackets and strings open at `start`, to put before the text that begins at `start`.
 
-    Each line of the result is the line that opened an entry, or the bare opener if that line is long or far up.
+    Each line of the result is a source line that contains an opener, or the opener alone if that line is long or far
+    up.
     """
     above = [entry for entry in stack if entry[1] < start]
     pieces, index = [], 0
@@ -192,7 +196,7 @@ def heads(lexer: Lexer, stack: tuple[Entry, ...], start: int) -> bytes:
 
 
 def _indent(text: bytes, start: int) -> int:
-    """Return the indent of a line in characters, LONG_INDENT for a blank line."""
+    """Return the indent of a line in characters, or LONG_INDENT for a blank line."""
     line = text[start : start + LONG_INDENT]
     shown = line.lstrip(b" \t")
     return LONG_INDENT if shown[:1] in (b"\n", b"\r") else len(line) - len(shown)
@@ -213,7 +217,7 @@ def suffix_window(rules: LexerRules, suffix: bytes, in_code: bool) -> bytes:
 
 
 def repaired(lexer: Lexer, start: int) -> bytes:
-    """Return the text from `start` to the cursor, with the missing closers inserted."""
+    """Return the text from `start` to the cursor, with the missing closing delimiters inserted."""
     pieces, last = [], start
     for pos, close in lexer.repairs:
         if pos >= start and close:
@@ -223,7 +227,7 @@ def repaired(lexer: Lexer, start: int) -> bytes:
 
 
 def mended(rules: LexerRules, text: bytes, state: LexState, suffix: bytes) -> tuple[bytes, bytes]:
-    """Return a placeholder for the cursor, and the suffix with the closers that it lacks."""
+    """Return a placeholder to insert at the cursor, and the suffix completed with the missing closing delimiters."""
     at_tip, at_end = _find_closers(rules, state.stack, suffix)
     in_code = in_text(state) is None and state.comment < 0
     placeholder = rules.data.placeholder.encode() if in_code else WORD
@@ -240,9 +244,10 @@ def mended(rules: LexerRules, text: bytes, state: LexState, suffix: bytes) -> tu
 
 
 def _find_closers(rules: LexerRules, stack: tuple[Entry, ...], suffix: bytes) -> tuple[bytes, bytes]:
-    """Return the closers to insert at the cursor, and those to append to the suffix.
+    """Return the closing delimiters to insert at the cursor, and those to append to the suffix.
 
-    An entry is closed at the cursor if the suffix leaves it open, except for a block, which may end after the suffix.
+    A bracket or string that the suffix leaves open is closed at the cursor, except for a block, which may end after the
+    suffix.
     """
     if stack and stack[-1][0].sort != BRACKET and not _ends_inside(stack[-1][0], suffix):
         at_tip, at_end = _find_closers(rules, stack[:-1], suffix)
@@ -277,8 +282,9 @@ def _ends_inside(opener: Opener, suffix: bytes) -> bool:
 class Captures:
     """The captures at a cursor.
 
-    `inside` is the capture of the innermost captured node around the cursor, and `token` that of the last token before.
-    `clean` is true if there is no error between the cursor and the node of `inside`, `errors` if the tree has an error.
+    `inside` is the capture of the innermost captured node around the cursor, and `token` is the capture of the last
+    token before the cursor. `clean` is true if there is no syntax error between the cursor and the node of `inside`,
+    and `errors` is true if the tree has a syntax error.
     """
 
     inside: Context | None = None
@@ -291,9 +297,10 @@ NOTHING = Captures()
 
 
 def look_up(tree: tree_sitter.Tree, contexts: tree_sitter.Query, tip: int, width: int, left: int) -> Captures:
-    """Return the captures around the placeholder, `width` bytes at offset `tip`; the last token ends at `left`.
+    """Return the captures around the placeholder of `width` bytes at offset `tip`; the last token ends at `left`.
 
-    The token before the cursor counts, because at the end of a line the node at the cursor is often an outer block.
+    The token before the cursor is looked up too, because at the end of a line the node at the cursor is often an outer
+    block.
     """
     import tree_sitter
 
@@ -326,7 +333,7 @@ def nodes_around(root: tree_sitter.Node, start: int, end: int) -> Iterator[tree_
 
 
 class WindowService:
-    """Looks up the captures at the cursors of texts in one language."""
+    """A service that looks up the captures at a cursor in texts of one language."""
 
     SECONDS = 0.1  # CPU time limit, for a parse without progress callbacks; clean code takes 1 ms
     MEMORY = 256 << 20  # bytes
@@ -337,7 +344,7 @@ class WindowService:
         self._parser, self._contexts = WindowParser(grammar.language), grammar.contexts
 
     def answer(self, request: tuple[str, int, int, int]) -> tuple[Any, ...] | None:
-        """Return the fields of `Captures`, or None if the parse was given up; `request` has the arguments of `look_up`.
+        """Return the fields of `Captures`, or None if the parser gave up; `request` has the arguments of `look_up`.
 
         The first item of `request` is the text instead of its tree.
         """
@@ -349,8 +356,8 @@ class WindowService:
 class WindowParser:
     """A parser for one language. A tree is valid only until the next text is parsed.
 
-    py-tree-sitter (0.25, 0.26) never frees the objects that a read callback returns. So each text is put at the end of
-    one buffer, and the callback returns the same view of the buffer for the same position.
+    py-tree-sitter (0.25, 0.26) never frees the objects that a read callback returns. To limit this leak, each text is
+    copied to the end of a single buffer, and the callback returns the same view object for the same position.
     """
 
     def __init__(self, language: tree_sitter.Language) -> None:

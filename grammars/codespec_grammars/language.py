@@ -1,12 +1,13 @@
 """Read the data of each language, and find the language at a cursor.
 
-`language.toml` describes what a tree-sitter query cannot express, `names.toml` the names of variables. A slot in
-`names.toml` is a position in a tree: `kind` is any child of such a node, `kind.field` the child in that field, `kind.`
-a child without a field, `kind.0` the first of several named children and `kind.+` a later one.
+`language.toml` describes what a tree-sitter query cannot express, and `names.toml` describes the names of variables. A
+slot in `names.toml` is a position in a syntax tree, where `kind` is any child of a node of that kind, `kind.field` is
+the child in that field, `kind.` is a child without a field, `kind.0` is the first of several named children, and
+`kind.+` is a later one.
 
 `injections.toml` lists hosts, the languages whose files contain regions of other languages, such as a script in HTML.
-Regions are found by their marks only, because a file in progress rarely parses. In a PHP file, the text outside the
-tags is HTML, in which PHP code counts as blank.
+Regions are found by their opening and closing markers only, because a file that is being edited often has syntax
+errors. In a PHP file, the text outside the tags is HTML, in which PHP code is replaced by blanks.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _VISIBLE = re.compile(rb"[^\s]")
 
 
 class GrammarDataError(ValueError):
-    """Raised for an invalid `language.toml`, `names.toml` or `contexts.scm`; the message has the file and line."""
+    """Raised for an invalid `language.toml`, `names.toml` or `contexts.scm`; the message contains file and line."""
 
     def __init__(self, path: Path, line: int, message: str) -> None:
         super().__init__(f"{path.parent.name}/{path.name}:{line}: {message}")
@@ -43,8 +44,8 @@ class GrammarDataError(ValueError):
 class StringRule:
     """A kind of string literal.
 
-    `close` defaults to `open`. `escape` is a regular expression for an escaped character, and `interpolation` lists the
-    openers of code inside the string.
+    The delimiter `close` defaults to `open`. `escape` is a regular expression for an escaped character, and
+    `interpolation` lists the openers of code inside the string.
     """
 
     open: str
@@ -61,8 +62,9 @@ class LiteralRule:
 
     In `close` and `close_pattern`, `{1}` stands for group 1 of the opener and `{pair}` for the bracket that closes that
     group. A match of `pattern` is an opener if the regular expression `before` matches the line up to the match and
-    `within` is the innermost open bracket. With `nested`, pairs of group 1 and its closer may occur inside. With
-    `indented`, the literal ends before a line that is indented no more than its first line (`indented_parent`).
+    `within` is the innermost open bracket. If `nested` is true, pairs of group 1 and its closing bracket may occur
+    inside the literal. If `indented` is true, the literal ends before the next line that is indented no more than the
+    literal's first line (see `Language.indented_parent`).
     """
 
     pattern: str
@@ -80,7 +82,7 @@ class LiteralRule:
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """The data of one language. Words and markers are literal text, unless a comment says otherwise."""
+    """The data of one language. Strings are literal text, unless a field's comment says otherwise."""
 
     name: str
     module: str  # module of the grammar's wheel
@@ -135,7 +137,7 @@ class Language:
 
 @dataclass(frozen=True, slots=True)
 class NameFacts:
-    """The node kinds by which the names of a language are found, or slots if a comment says so."""
+    """The kinds of syntax nodes, or slots if a comment says so, by which the names in a language are found."""
 
     names: frozenset[str]  # leaves that are names
     member_names: frozenset[str] = frozenset()  # leaves that are members, unless a slot of `bindings` declares them
@@ -168,7 +170,7 @@ def language_names() -> tuple[str, ...]:
 
 
 def find_language(language_id: str = "", path: str = "") -> str:
-    """Return the name of the language with an editor's language id, else of a file name; "" if both are unknown."""
+    """Return the name of a language, given an editor's language id or a file name, or "" if both are unknown."""
     for data in languages().values():
         if language_id and language_id in (data.name, *data.ids):
             return data.name
@@ -194,7 +196,7 @@ def load_language(folder: Path) -> Language:
 
 @cache
 def load_name_facts(language: str) -> NameFacts | None:
-    """Read a language's `names.toml`; None without one. Raises GrammarDataError if the file is invalid."""
+    """Read a language's `names.toml`, if there is one. Raises GrammarDataError if the file is invalid."""
     path = FOLDER / find_language(language) / "names.toml"
     if path.parent == FOLDER or not path.is_file():
         return None
@@ -203,7 +205,7 @@ def load_name_facts(language: str) -> NameFacts | None:
 
 
 def _read(path: Path, kind: type[Language | NameFacts]) -> tuple[str, dict[str, Any]]:
-    """Return the text and fields of a file, with the fields of the language that the file `inherits` from."""
+    """Return the text and fields of a file, including fields inherited from the language that `inherits` names."""
     text = path.read_text(encoding="utf-8")
     try:
         table = tomllib.loads(text)
@@ -240,7 +242,7 @@ def _line_of(text: str, key: str) -> int:
 
 
 class Place(NamedTuple):
-    """The text around a cursor that is in one language ("" if unknown); `inside` is true in a host's region."""
+    """The text around a cursor in a single language ("" if unknown); `inside` is true in a region of a host's file."""
 
     language: str
     prefix: bytes
@@ -250,7 +252,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A kind of region; `injections.toml` describes the fields."""
+    """A kind of region in which a file contains another language; `injections.toml` describes the fields."""
 
     open: str
     close: str
@@ -260,7 +262,7 @@ class Region:
     fence: bool = False
 
     def closer(self, opened: re.Match[bytes]) -> re.Pattern[bytes]:
-        """Return the pattern that ends the region of an opener."""
+        """Return the pattern for the end of a region that begins with the match `opened`."""
         marks = opened[2] if self.fence else b""
         fence = f"{re.escape(marks[:1].decode())}{{{len(marks)},}}"
         return _compiled(self.close.replace("{fence}", fence))
@@ -276,7 +278,10 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A language whose files contain other languages. `skip` are openers and closers of text without regions."""
+    """A language whose files contain other languages.
+
+    `skip` contains pairs of patterns that open and close text without regions.
+    """
 
     ids: tuple[str, ...]
     files: tuple[str, ...]
@@ -305,7 +310,7 @@ def _host(language_id: str, path: str) -> str:
 
 
 def _region(name: str, place: Place) -> Place | None:
-    """Return the region of a host around the cursor, or None if the cursor is in the host's own text."""
+    """Return the text of the region around the cursor, or None if the cursor is in the host language's own text."""
     host = _hosts().get(name)
     if host is None:
         return None
@@ -322,7 +327,7 @@ def _region(name: str, place: Place) -> Place | None:
 
 
 class _Marks:
-    """The openers in a text of a host's regions and skipped parts. Each pattern reads the text once."""
+    """Finder of the markers that open a host's regions or skipped parts. Each pattern searches the text only once."""
 
     def __init__(self, host: Host, text: bytes) -> None:
         kinds: list[tuple[Region | re.Pattern[bytes], str]] = [(each, each.open) for each in host.regions]
@@ -331,7 +336,7 @@ class _Marks:
         self._ahead = [(kind, _compiled(opener), _compiled(opener).search(text)) for kind, opener in kinds]
 
     def next(self, at: int) -> tuple[Region | re.Pattern[bytes], re.Match[bytes]] | None:
-        """Return the next opener at or after byte `at`, with its region or the closer of its skipped part."""
+        """Return the next opening marker at or after byte `at`, and the region or skipped part that it opens."""
         self._ahead = [
             (kind, pattern, found if found is None or found.start() >= at else pattern.search(self._text, at))
             for kind, pattern, found in self._ahead
@@ -341,7 +346,7 @@ class _Marks:
 
 
 def _begun_above(host: Host, place: Place) -> Place | None:
-    """Return a region that begins above the text, or None. The next mark after the cursor must close that region."""
+    """Return the region that begins above the given text, if the next marker after the cursor closes it, or None."""
     behind = place.suffix[:MAX_BEHIND]
     first = _Marks(host, behind).next(0)
     for region in (each for each in host.regions if not each.fence and each.language and each.named):
@@ -357,7 +362,7 @@ def _cut(language: str, prefix: bytes, suffix: bytes, closer: re.Pattern[bytes])
 
 
 def _page(place: Place) -> Place | None:
-    """Return the HTML around a cursor outside of PHP's tags, with the code between tags blank; None inside of tags."""
+    """Return the HTML around the cursor with PHP code replaced by blanks, or None if the cursor is in PHP code."""
     text, parts, at, code = place.prefix, list[bytes](), 0, False
     if not _PHP.search(text) and not text.lstrip().startswith(b"<"):
         return None  # PHP code may begin above the text

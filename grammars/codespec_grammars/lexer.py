@@ -38,9 +38,9 @@ _MAY_GO_ON = re.compile(rb"[ \t]*(?:if|do|\})")
 class LexState:
     """The lexer state at byte `pos`.
 
-    `stack` has the open entries, outermost first, and `closed` the positions of the last closed bracket pair, closer
-    first. `pending` has the openers of heredocs that begin on the next line. `comment` is the start of the line comment
-    around `pos`, or -1.
+    `stack` contains the open brackets, strings and comments, outermost first, and `closed` contains the positions of
+    the closing and opening bracket of the last closed pair. `pending` contains the openers of heredocs that begin on
+    the next line. `comment` is the start of the line comment around `pos`, or -1.
     """
 
     pos: int = 0
@@ -58,8 +58,9 @@ class LexState:
 class Lexer:
     """An incremental lexer of one text.
 
-    `lines` has the start of each line that begins in code, and the number of entries open there. `dropped` has the
-    entries that ended without a closer, and `repairs` the positions and texts of missing closers.
+    `lines` contains the start of each line that begins in code, and the number of brackets and strings open at that
+    start. `dropped` contains the brackets and strings that ended without a closing delimiter, and `repairs` contains
+    the positions and texts of missing closing delimiters.
     """
 
     def __init__(self, rules: LexerRules, text: bytes) -> None:
@@ -88,7 +89,7 @@ class Lexer:
         return LexState(end, tuple(self._stack), self._closed, tuple(self._pending), self._comment)
 
     def forget(self, pos: int) -> None:
-        """Discard `dropped`, and the lines and repairs after `pos`, which a run from `pos` will find again."""
+        """Clear `dropped`, and discard the lines and repairs after `pos`, which lexing from `pos` will find again."""
         while self.lines and self.lines[-1][0] > pos:
             self.lines.pop()
         while self.repairs and self.repairs[-1][0] >= pos:
@@ -130,7 +131,7 @@ class Lexer:
         self._stack.append((opener, pos))
 
     def _literal(self, match: re.Match[bytes]) -> int:
-        """Open the literal at a match if its rule applies there. Return the position from which to continue."""
+        """Begin a literal at a match if a literal rule applies, and return the position from which to continue."""
         start, text = match.start(), self.text
         line = text[max(text.rfind(b"\n", 0, start) + 1, start - LITERAL_BEFORE) : start]
         innermost = self._stack[-1][0].open if self._stack else b""
@@ -150,13 +151,13 @@ class Lexer:
         return start + 1
 
     def _indent(self, match: re.Match[bytes]) -> int:
-        """Return the indent, in columns, above which the lines below belong to an indented text or literal."""
+        """Return the indent in columns that a line must exceed to belong to an indented text or literal."""
         start = self.text.rfind(b"\n", 0, match.start()) + 1
         parent = self.rules.indented_parent.match(self.text, start)
         return parent.end() - start if parent else 0
 
     def _in_arithmetic(self) -> bool:
-        """Return whether the position is in an arithmetic expression, after two adjacent openers such as `((`."""
+        """Return whether the position is in an arithmetic expression, after adjacent opening brackets such as `((`."""
         mark = self.rules.data.arithmetic
         if not mark:
             return False
@@ -186,7 +187,7 @@ class Lexer:
         self.lines.append((start, len(self._stack)))
 
     def _end_line(self, start: int) -> None:
-        """Drop the entries that must have been left open if a line begins at `start`."""
+        """Drop the brackets and strings that must have been left open if a new line begins at `start`."""
         for depth, (opener, _) in enumerate(self._stack):
             if not opener.multiline:
                 self._drop(depth, start - 1)
@@ -201,17 +202,18 @@ class Lexer:
             self.repairs.append((start, self.rules.data.terminator.encode()))
 
     def _in_plain_bracket(self) -> bool:
-        """Return whether the innermost entry is a bracket, but neither a block nor an interpolation in a string."""
+        """Return whether the innermost open delimiter is a bracket, but not of a block or of a string interpolation."""
         opener = self._stack[-1][0]
         inside_text = len(self._stack) > 1 and self._stack[-2][0].sort != BRACKET
         return opener.sort == BRACKET and not opener.block and not inside_text
 
     def _left_open_at(self, start: int, opened: int) -> int:
-        """Return the position where the closer of a bracket is missing, or -1 if the bracket may continue.
+        """Return the position at which a closing bracket is missing, or -1 if the bracket may be closed later.
 
-        `opened` is the position of the bracket, and `start` that of a new line. The closer is missing before the new
-        line if this line begins a statement: by a word that never occurs inside brackets, or by an indent of at most
-        that of the bracket's line. If the line above is a head, the closer is missing before its final colon.
+        `opened` is the position of the opening bracket, and `start` is the start of a new line. The closing bracket is
+        missing before the new line if that line begins with a word that never occurs inside brackets, or with a letter
+        and an indent no greater than that of the line with the opening bracket. If the line above is the head of a
+        block, the closing bracket is missing before the final colon of the head.
         """
         rules, text = self.rules, self.text
         if rules.restart and rules.restart.match(text, start):
@@ -228,7 +230,7 @@ class Lexer:
         return above + shown - 1 if text[above + shown - 1 : above + shown] == b":" else -1
 
     def _drop(self, depth: int, pos: int) -> None:
-        """End the entries from `depth` on at `pos`, without their closers."""
+        """End the brackets and strings from stack index `depth` on at `pos`, without closing delimiters."""
         for opener, start in reversed(self._stack[depth:]):
             self.dropped.append((opener, start))
             self.repairs.append((pos, opener.close))
@@ -247,11 +249,11 @@ class Lexer:
 
 
 class LexedWindow:
-    """The end of a prefix with the bytes appended to it, lexed.
+    """The last part of a prefix and the bytes appended to the prefix, with the results of lexing.
 
-    `text` is the window. `checkpoint` is the lexer state at the end of a line, from which lexing resumes. `seeded` are
-    the entries open at the start of the window. `appended` is the number of appended bytes, and `version` the number of
-    changes.
+    `text` is the window. `checkpoint` is the lexer state at the end of a line, from which lexing resumes. `seeded`
+    contains the brackets and strings that are open at the start of the window. `appended` is the number of appended
+    bytes, and `version` is the number of changes to the window.
     """
 
     def __init__(self, rules: LexerRules, prefix: bytes) -> None:
@@ -273,7 +275,7 @@ class LexedWindow:
         return self._whole and self.start + start == 0
 
     def seed(self, outer: tuple[Entry, ...], text: tuple[Entry, ...]) -> None:
-        """Restart lexing with entries open at the start of the window; without `text` if the window closes it."""
+        """Restart lexing with `outer` and `text` open at the window's start; omit `text` if the window closes it."""
         for entries in (outer + text, outer):
             self.seeded = entries
             self.version += 1
@@ -313,15 +315,15 @@ class LexedWindow:
 
 
 def kept_from(length: int) -> int:
-    """Return the start of the part of a prefix of `length` bytes that later windows may need."""
+    """Return the offset from which a prefix of `length` bytes must be retained for later windows."""
     return max(0, (length - BEFORE) // STEP * STEP)
 
 
 def window_start(rules: LexerRules, text: bytes, whole: bool) -> tuple[int, bool]:
-    """Return the start of the window that ends with `text`, and whether a line begins there.
+    """Return the start of the window at the end of `text`, and whether a line begins at that start.
 
-    The window starts with a top-level line (so not inside a string or comment) if there is one, else with any line;
-    among long lines, it may start inside a line. `whole` is true if the text begins at the start of the file.
+    The window starts with a top-level line (so not inside a string or comment) if there is one, else with any line; if
+    lines are long, the window may start inside a line. `whole` is true if the text begins at the start of the file.
     """
     size = len(text)
     start = kept_from(size)
@@ -351,7 +353,7 @@ def in_text(state: LexState) -> Opener | None:
 
 
 def word_before(text: bytes) -> bytes:
-    """Return the word that ends the text, or b""."""
+    """Return the word at the end of the text, or b"" if there is none."""
     start = len(text)
     while start > 0 and len(text) - start < 64 and is_word(text[start - 1]):
         start -= 1
@@ -364,7 +366,7 @@ def is_word(byte: int) -> bool:
 
 
 def statement_start(text: bytes, pos: int, stack: tuple[Entry, ...]) -> int:
-    """Return the start of the statement around a position: a line, or the byte after a block opener or `;`."""
+    """Return the start of the statement around a position, which is a line's start or follows a block opener or `;`."""
     start, block = pos, -1
     for opener, opened in reversed(stack):
         if opener.sort == BRACKET and opener.block:

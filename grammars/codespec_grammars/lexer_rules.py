@@ -20,7 +20,7 @@ _PLACES = re.compile(r"\{1\}|\{pair\}")
 class Opener:
     """The opener of a bracket, string, block comment or heredoc.
 
-    `inside` is the pattern of the next event after the opener, or None if code follows.
+    `inside` is the pattern of the next relevant token after the opener, or None if code follows the opener.
     """
 
     sort: int
@@ -47,7 +47,7 @@ class Literal(NamedTuple):
 class LexerRules:
     """The lexer rules of a language.
 
-    `code` is the pattern of the next event in code; the name of the group that matches is the kind of the event.
+    `code` is the pattern of the next relevant token in code; the name of the matching group is the kind of the token.
     """
 
     data: Language
@@ -71,7 +71,7 @@ class LexerRules:
 
 
 def compile_rules(data: Language) -> LexerRules:
-    """Return the lexer rules of a language."""
+    """Compile the lexer rules of a language."""
     rules: tuple[StringRule | LiteralRule, ...] = (*data.strings, *data.literals)
     marks = [mark for rule in rules for mark in rule.interpolation]
     openers = {mark: Opener(BRACKET, mark.encode(), PAIRS.get(mark[-1], mark[-1]).encode()) for mark in marks}
@@ -111,20 +111,20 @@ def compile_rules(data: Language) -> LexerRules:
 
 @lru_cache(maxsize=64)
 def heredoc_opener(word: bytes, rest: bytes) -> Opener:
-    """Return the opener of a heredoc that ends at a line of `word` and a match of `rest`."""
+    """Return the opener of a heredoc that ends at a line that consists of `word` and a match of `rest`."""
     inside = re.compile(rb"(?P<close>^[ \t]*" + re.escape(word) + b"(?=" + rest + b"))", re.M)
     return Opener(HEREDOC, b"", b"\n" + word + b"\n", inside)
 
 
 @lru_cache(maxsize=64)
 def indented_opener(columns: int) -> Opener:
-    """Return the opener of a text that ends before the next line with an indent of at most `columns`."""
+    """Return the opener of an indented text that ends before the next line with an indent of at most `columns`."""
     return Opener(HEREDOC, b"", b"\n", re.compile(rb"(?P<leave>^(?= {0,%d}[^\s]))" % columns, re.M))
 
 
 @lru_cache(maxsize=256)
 def literal_opener(rule: LiteralRule, open: bytes, group: str = "", columns: int = 0) -> Opener:
-    """Return the opener of a literal whose text is `open`, with `group` as group 1, on a line indented by `columns`."""
+    """Return the opener `open` of a literal, where `group` is group 1 and the line is indented by `columns`."""
     pair = PAIRS.get(group, group)
     close = rule.close.replace("{1}", group).replace("{pair}", pair).encode("latin-1")
     escaped = {"{1}": re.escape(group), "{pair}": re.escape(pair)}
@@ -141,7 +141,7 @@ def literal_opener(rule: LiteralRule, open: bytes, group: str = "", columns: int
 def _inside(
     close: bytes, escape: str, opens: tuple[str, ...], multiline: bool, more: Sequence[bytes] = ()
 ) -> re.Pattern[bytes]:
-    """Return the pattern of the events inside a string or comment that ends with a match of `close`."""
+    """Return the pattern of the relevant tokens inside a string or comment that ends with a match of `close`."""
     parts = [b"(?P<escape>" + escape.encode() + b")"] if escape else []
     parts += [b"(?P<open>" + _any(opens) + b")"] if opens else []
     parts += [b"(?P<close>" + close + b")", *more]
@@ -202,7 +202,7 @@ def _flat(data: Language) -> bytes:
 
 
 def _words(words: tuple[str, ...], pattern: str = "") -> re.Pattern[bytes] | None:
-    """Return a pattern for a line that begins with one of the words or with `pattern`; None without both."""
+    """Return a pattern for a line that begins with one of the words or with `pattern`, or None if both are empty."""
     listed = b"|".join(rb"\b" + re.escape(w.encode()) if w[0].isalpha() else re.escape(w.encode()) for w in words)
     patterns = [rb"[ \t]*(?:(?:" + listed + rb")(?![\w]))"] if words else []
     patterns += [rb"[ \t]*(?:" + pattern.encode() + b")"] if pattern else []

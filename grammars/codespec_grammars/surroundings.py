@@ -1,7 +1,7 @@
-"""Collect the facts about a cursor that decide where a completion ends: open brackets and blocks, and their closers.
+"""Collect the facts about a cursor that decide where a completion ends: open brackets and blocks, and where they close.
 
-`find_item` and `ends_item` decide where an item of a list ends: a parameter, an argument or an element. Models often go
-on with items that are already to the right of the cursor, or that belong to another function.
+`find_item` and `ends_item` decide where an item of a list ends: a parameter, an argument or an element. Models often
+add list items that are already to the right of the cursor, or that belong to another function.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _OPENED, _CLOSED = re.compile(rb"\w<"), re.compile(rb"(?<![-=])>")  # angle brac
 
 
 class Closed(Enum):
-    """Where the suffix closes an entry that is open at the cursor."""
+    """Where the suffix closes a bracket, string or comment that is open at the cursor."""
 
     NOWHERE = auto()
     SAME_LINE = auto()
@@ -43,10 +43,11 @@ class Closed(Enum):
 class Surroundings:
     """The text around a cursor in code.
 
-    `before` is the window of text that ends at the cursor, `state` the lexer state there, and `checkpoint` the state at
-    the end of a line above. `right` is the rest of the cursor's line, and `below` the next non-blank line. `opened` is
-    true if the cursor is in an empty block or bracket, and `opener_width` is the indent of the line that opened it, in
-    columns. `closed` has an item for each open entry, outermost first.
+    `before` is the window of text that ends at the cursor, `state` is the lexer state at the cursor, and `checkpoint`
+    is the lexer state at the end of a line above. `right` is the rest of the cursor's line, and `below` is the next
+    non-blank line. `opened` is true if the cursor is in an empty block or bracket, and `opener_width` is the indent of
+    the line that opened the block or bracket, in columns. `closed` has an item for each bracket, string or comment that
+    is open at the cursor, outermost first.
     """
 
     data: Language
@@ -82,7 +83,7 @@ def read_surroundings(
 ) -> Surroundings | None:
     """Return the surroundings of the cursor between `prefix` and `suffix`, or None if the language has no grammar.
 
-    Nothing is parsed: the lexer and `sent`, the language server's view of the cursor, are enough.
+    The text is not parsed, because the lexer and `sent`, the cursor as described by the language server, are enough.
     """
     tracker = ContextTracker(language, prefix, suffix, sent=sent)
     grammar, lexed = tracker.grammar, tracker.lexed
@@ -123,7 +124,7 @@ def _opened(data: Language, before: bytes, state: LexState, cursor: Cursor) -> t
 
 
 def _without_introduction(data: Language, text: bytes) -> bytes:
-    """Return the text up to its last line of code, or up to a block opener before comments or a docstring."""
+    """Return the text without the comments or docstring at its end, if these follow a block opener."""
     text = above = text.rstrip()
     marks = tuple(mark.encode() for mark in data.line_comments)
     while marks and above[above.rfind(b"\n") + 1 :].lstrip().startswith(marks):
@@ -137,10 +138,10 @@ def _without_introduction(data: Language, text: bytes) -> bytes:
 
 
 def _find_closed(rules: LexerRules, before: bytes, stack: tuple[Entry, ...], suffix: bytes) -> tuple[Closed, ...]:
-    """Return where the suffix closes each open entry.
+    """Return where the suffix closes each open bracket, string or comment.
 
-    A closer at the start of a line closes the entry that was opened on a line with the same indent, so that a missing
-    closer does not shift the others.
+    A closing delimiter at the start of a line closes the bracket that was opened on a line with the same indent, so
+    that a missing delimiter does not affect the others.
     """
     result = [Closed.NOWHERE] * len(stack)
     if not stack:
@@ -168,9 +169,10 @@ def _find_closed(rules: LexerRules, before: bytes, stack: tuple[Entry, ...], suf
 
 
 def _still_open(stack: tuple[Entry, ...], right: bytes) -> tuple[Entry, ...]:
-    """Return the stack without an innermost string that its line does not close, if the text to the right is code.
+    """Return the stack without its innermost string if the rest of the line is code and does not close it.
 
-    The text to the right of a single-line string is code; after a longer string, it is code if it is only closers.
+    The text to the right of a single-line string is code; the text to the right of a longer string is code if it
+    consists of closing brackets.
     """
     last = stack[-1][0]
     code = not last.multiline or (right.strip() and not right.strip(b" \t\r)]};,"))
@@ -178,7 +180,7 @@ def _still_open(stack: tuple[Entry, ...], right: bytes) -> tuple[Entry, ...]:
 
 
 def _closed_by(closer: re.Match[bytes], earlier: LexState, now: LexState) -> int:
-    """Return the index of the open entry that a closer closed, or a negative number."""
+    """Return the stack index of the bracket or string that the match `closer` closed, or a negative number."""
     pos = now.closed[1] if now.closed[0] == closer.start() else 0
     if pos >= 0 and len(now.stack) < len(earlier.stack):
         opener, opened = earlier.stack[-1]
@@ -197,7 +199,7 @@ def width(line: bytes) -> int:
 
 
 def only_closer_missing(around: Surroundings) -> bool:
-    """Return whether the code before the cursor only lacks closers, which are already to the right of the cursor."""
+    """Return whether the code before the cursor only lacks closing brackets that the rest of the line contains."""
     shut = around.closed and around.closed[-1] is Closed.SAME_LINE
     if not shut or around.in_text or around.right.strip(b" \t)]};,>\"'`"):
         return False
@@ -207,10 +209,10 @@ def only_closer_missing(around: Surroundings) -> bool:
 
 
 def find_item(around: Surroundings) -> bytes | None:
-    """Return the part before the cursor of the item that the next comma ends, or None if more items may follow.
+    """Return the part before the cursor of the item after which the completion ends, or None if more items may follow.
 
-    The next comma ends the item if a comma is already to the right of the cursor, or in parentheses if the name of a
-    parameter or argument is before the cursor. The returned part has no strings and brackets.
+    The completion ends with the item if a comma is already to the right of the cursor, or if the item is in parentheses
+    and begins with the name of a parameter or argument. Strings and bracketed parts are removed from the returned text.
     """
     brackets = around.state.brackets
     if not brackets or around.in_text or around.state.stack[-1] != brackets[-1]:
@@ -229,5 +231,5 @@ def find_item(around: Surroundings) -> bytes | None:
 
 
 def ends_item(item: bytes) -> bool:
-    """Return whether a comma after `item` ends the item: not between types in angle brackets or lambda parameters."""
+    """Return whether a comma after `item` ends the item, rather than a type in angle brackets or a lambda parameter."""
     return _LAMBDA.search(item) is None and len(_OPENED.findall(item)) <= len(_CLOSED.findall(item))

@@ -1,8 +1,9 @@
 """Find the syntactic context at the end of a text that may grow, and the indent of the next statement.
 
-Steps: lexer → parsable text → tree → decision. A tracker whose text has grown gives the same result as a fresh one. The
-tree decides if there is no error between the cursor and the captured node. Otherwise the lexer decides, because text
-after the cursor cannot mislead it. Indents are counted in characters: a tab counts as one.
+A tracker whose text has grown gives the same result as a new tracker for the whole text. The context is taken from the
+syntax tree if the tree has no error between the cursor and the captured node. If there is such an error, the context is
+taken from the lexer, which does not depend on text after the cursor. Indents are counted in characters: a tab counts as
+one.
 """
 
 from __future__ import annotations
@@ -54,16 +55,16 @@ class Cursor:
 
 
 class ContextTracker:
-    """Finds the context at a cursor between `prefix` with the appended bytes and `suffix`.
+    """Finds the context at a cursor between a prefix, which may grow, and a suffix.
 
-    `language` is a name or an editor's language id; without a grammar, the context is always `unknown`. `sent` is the
-    language server's view of the cursor, which is valid until bytes are appended.
+    `language` is a name or an editor's language id; if the language has no grammar, the context is always `unknown`.
+    `sent` is the cursor as described by the language server, which is valid until bytes are appended.
 
     grammar       the grammar of the language, or None
     lexed         the lexed window before the cursor, or None without a grammar
     bytes_parsed  the number of bytes parsed so far
     given_up      the number of parses that took too long or broke the parser
-    broke_parser  whether the text broke the parser; then the text is not parsed again
+    broke_parser  whether the text broke the parser, so that it is not parsed again
     """
 
     def __init__(self, language: str, prefix: bytes, suffix: bytes = b"", *, sent: Cursor | None = None) -> None:
@@ -86,7 +87,7 @@ class ContextTracker:
             self._sent = None
 
     def context(self, *, parse: bool = True) -> Cursor:
-        """Return the context at the cursor. Without `parse`, only the lexer decides, in this process."""
+        """Return the context at the cursor. If `parse` is false, the context is taken from the lexer alone."""
         if self.grammar is None or self.lexed is None:
             return self._sent or Cursor()
         if self._sent and not self.lexed.appended:
@@ -133,14 +134,14 @@ class ContextTracker:
 
 
 def _clean(text: bytes) -> bytes:
-    """Remove invalid UTF-8, which queries cannot read, and NUL bytes, on which some grammars are slow."""
+    """Remove invalid UTF-8, which queries cannot read, and replace NUL bytes, on which some grammars are slow."""
     return text.decode(errors="ignore").encode().replace(b"\0", b" ")
 
 
 def unseen(sent: Cursor, own: Cursor, lexed: LexedWindow) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
-    """Return the entries that are open at a sent cursor, but not in the window: brackets, then a string or comment.
+    """Return the brackets, and the string or comment, that are open according to `sent` but begin above the window.
 
-    The string or comment is the first multi-line opener that fits the context.
+    The string or comment is represented by the first multi-line opener that fits the context of `sent`.
     """
     openers, state = lexed.rules.openers, lexed.state()
     outer = sent.open_brackets.removesuffix(own.open_brackets)
@@ -193,7 +194,7 @@ def decide(at: Tip, captures: Captures) -> Context:
 
 
 def _token(at: Tip, captures: Captures, stripped: bytes) -> Context | None:
-    """Return the context after the last token on the line, from its bytes if the tree has errors."""
+    """Return the context after the last token on the line, determined from the text if the tree has errors."""
     if word_before(at.text).decode("utf-8", "replace") in at.rules.data.block_openers:
         return Context.BLOCK_START
     if captures.token or not captures.errors:
@@ -211,7 +212,7 @@ def _token(at: Tip, captures: Captures, stripped: bytes) -> Context | None:
 
 
 def _text_by_lexer(at: Tip) -> Context | None:
-    """Return the context that the lexer shows in a comment, string or docstring, None elsewhere."""
+    """Return the context according to the lexer in a comment, string or docstring, or None elsewhere."""
     opener, start = in_text(at.state), at.state.comment
     if opener is not None and start < 0:
         start = at.state.stack[-1][1]
@@ -231,7 +232,7 @@ def _text_by_lexer(at: Tip) -> Context | None:
 
 
 def _corrected(at: Tip, inside: Context | None) -> Context | None:
-    """Correct the context from a tree with errors by the statement's first word and brackets."""
+    """Correct a context from a tree with errors, using the first word and the brackets of the statement."""
     called = _in_call(at)
     here = takewhile(lambda entry: not entry[0].block, reversed(at.state.brackets))
     if inside is None or (inside in _LOOSE and len(list(here)) < 2):
@@ -257,7 +258,7 @@ def _in_call(at: Tip) -> bool | None:
 
 
 def _calls(at: Tip) -> bool:
-    """Return whether the innermost bracket follows a name in an assigned or returned value: a call, not a signature."""
+    """Return whether the innermost bracket follows a name in an assigned or returned value and so belongs to a call."""
     opened = at.state.brackets[-1][1]
     before = at.text[statement_start(at.text, opened, at.state.brackets[:-1]) : opened]
     name = word_before(before).decode("utf-8", "replace")
@@ -265,7 +266,7 @@ def _calls(at: Tip) -> bool:
 
 
 def _imports(at: Tip) -> bool:
-    """Return whether the cursor is in an import, including inside its brackets, as in `import { a,`."""
+    """Return whether the cursor is in an import statement, including inside its brackets, as in `import { a,`."""
     imports, brackets = at.rules.imports, at.state.brackets
     if imports is None or _head(at, imports):
         return imports is not None
@@ -275,14 +276,14 @@ def _imports(at: Tip) -> bool:
 
 
 def _head(at: Tip, words: re.Pattern[bytes] | None) -> bool:
-    """Return whether the statement at the cursor begins with one of the words."""
+    """Return whether the statement at the cursor begins with a match of `words`."""
     if words is None:
         return False
     return words.match(at.text, statement_start(at.text, len(at.text), at.state.stack)) is not None
 
 
 def indent_unit(data: Language, text: bytes) -> int:
-    """Return the characters of one indent level, as the last lines of a text use it, else the language's default."""
+    """Return the number of characters of one indent level in the last lines of a text, else the language's default."""
     indents = _INDENTED.findall(text, max(0, len(text) - LOOKED_AT))
     if data.indent == "0":
         return 0
@@ -299,7 +300,8 @@ def indent_unit(data: Language, text: bytes) -> int:
 def expected_indent(rules: LexerRules, text: bytes, state: LexState, opens_block: bool) -> int:
     """Return the indent of the next statement, in characters.
 
-    The indent is that of the last statement's first line, and one level more after an opened block or bracket.
+    The indent is that of the last statement's first line, and one level more after a line that opens a block or
+    bracket.
     """
     end = _last_code(rules.data, text)
     if end == 0:
@@ -319,10 +321,10 @@ def expected_indent(rules: LexerRules, text: bytes, state: LexState, opens_block
 
 
 def max_body_indent(rules: LexerRules, before: bytes, text: bytes, state: LexState) -> int:
-    """Return the maximum indent, in characters, of the block whose head ends `text`, or -1 if unknown.
+    """Return the maximum indent, in characters, of a block whose head is at the end of `text`, or -1 if unknown.
 
-    The maximum is known if indents alone make blocks and `before`, the text before the cursor, has an indented line. In
-    a file indented with spaces, up to three characters more than expected are allowed.
+    The maximum is known if blocks are defined by indents alone and `before`, the text before the cursor, contains an
+    indented line. In a file indented with spaces, up to three characters more than expected are allowed.
     """
     end = _last_code(rules.data, text)
     if rules.heads is None or state.stack or state.comment >= 0 or text[end - 1 : end] != b":":
@@ -334,7 +336,7 @@ def max_body_indent(rules: LexerRules, before: bytes, text: bytes, state: LexSta
 
 
 def _last_code(data: Language, text: bytes) -> int:
-    """Return the end of the last non-blank line, without its line comment."""
+    """Return the end of the last non-blank line, excluding a line comment at the end of that line."""
     end = len(text.rstrip())
     start = text.rfind(b"\n", 0, end) + 1
     for mark in data.line_comments:

@@ -1,10 +1,10 @@
 """Parse untrusted text in separate processes, forked by a fork server.
 
-A grammar is third-party C code, which on some texts crashes, loops or exhausts memory. So text is never parsed in the
-process that needs the result. A fork has the grammar loaded and is ready in a millisecond, so a process that died is
-replaced at once. Each process has limits on memory and on CPU time per request, and exits when its socket closes. A
-service is named `module:Class`. The class is created with a language, has the method `answer` and the limits `SECONDS`
-and `MEMORY`.
+A grammar is third-party C code, which on some texts crashes, loops or exhausts memory. Text is therefore never parsed
+in the process that needs the result. A forked process already has the grammar loaded and is ready in a millisecond, so
+a process that died is replaced at once. Each process has limits on memory and on CPU time per request, and exits when
+its socket closes. A service is named `module:Class`. The class of a service is constructed with a language and has a
+method `answer` and the limits `SECONDS` and `MEMORY`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ log = logging.getLogger("codespec_grammars")
 
 
 class WorkerDied(Exception):
-    """Raised if a process could not be started, ended, or was ended because it did not answer in time."""
+    """Raised if a process cannot be started, exits, or is ended because it does not answer in time."""
 
 
 class Worker:
@@ -59,7 +59,7 @@ class Worker:
             raise WorkerDied from error
 
     def ask(self, request: Any, seconds: float) -> Any:
-        """Send a request and return the answer. Raises WorkerDied, at the latest after `seconds`."""
+        """Send a request and return the answer. Raises WorkerDied if the process dies or needs more than `seconds`."""
         try:
             self._socket.settimeout(seconds)
             self._socket.sendall(message(request))
@@ -69,7 +69,7 @@ class Worker:
             raise WorkerDied from error
 
     async def ask_beside(self, request: Any, seconds: float) -> Any:
-        """Do the same as `ask` without blocking the event loop. Cancellation ends the process."""
+        """Do the same as `ask` without blocking the event loop. Cancelling the call ends the process."""
         loop, answered = asyncio.get_running_loop(), False
         try:
             self._socket.setblocking(False)
@@ -105,7 +105,7 @@ class Worker:
 def _length(head: bytes) -> int:
     (length,) = HEAD.unpack(head)
     if length > MAX_ANSWER:
-        raise ConnectionResetError("the process sent too long a reply")
+        raise ConnectionResetError("the reply of the process is too long")
     return int(length)
 
 
@@ -118,12 +118,12 @@ def _read(body: bytes) -> Any:
 
 def _some(data: bytes) -> bytes:
     if not data:
-        raise ConnectionResetError("the process ended")
+        raise ConnectionResetError("the process exited")
     return data
 
 
 class _ForkServer:
-    """The fork server of this process, started on demand and again if it has ended."""
+    """The fork server of this process, started on demand and restarted if it has exited."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -131,7 +131,7 @@ class _ForkServer:
         self._control: socket.socket | None = None
 
     def order(self, service: str, language: str) -> tuple[socket.socket, socket.socket]:
-        """Fork a process. Returns our ends of its socket and of a socket whose closing ends it. Raises OSError."""
+        """Fork a process. Returns our ends of two sockets: one for requests, one that ends the process when closed."""
         (ours, theirs), (our_life, their_life) = socket.socketpair(), socket.socketpair()
         with theirs, their_life:
             data = json.dumps([service, language]).encode().ljust(ORDER)
@@ -163,7 +163,7 @@ class _ForkServer:
 
 def _start() -> tuple[socket.socket, subprocess.Popen[bytes]]:
     if not hasattr(os, "fork"):
-        raise OSError("this system does not fork")
+        raise OSError("this system does not support os.fork")
     ours, theirs = socket.socketpair()
     environment = {name: value for name, value in os.environ.items() if name.startswith(_NEEDED)}
     try:
@@ -182,7 +182,7 @@ atexit.register(_fork_server.end)
 
 
 def start_fork_server() -> None:
-    """Start the fork server before the first request, which reports an error if this fails."""
+    """Start the fork server in advance, and ignore an error, which the first request will report."""
     with contextlib.suppress(OSError):
         _fork_server.ready()
 
@@ -193,14 +193,14 @@ _reported: set[str] = set()
 
 
 def prepare(language: str) -> None:
-    """Start the process of a language before its first lookup, which reports an error if this fails."""
+    """Start the process of a language in advance, and ignore an error, which the first lookup will report."""
     with _lock, contextlib.suppress(WorkerDied):
         if language not in _workers:
             _workers[language] = Worker(LOOK_UP, language)
 
 
 def look_up(language: str, text: str, tip: int, width: int, left: int) -> Captures | None:
-    """Run `grammar.look_up` on the tree of a text, in the language's process. Returns None if the parse was given up.
+    """Run `grammar.look_up` on the tree of a text, in the language's process. Returns None if the parser gave up.
 
     Raises WorkerDied if the process crashes on the text or does not answer in time; another process is started for the
     next text.
@@ -220,7 +220,7 @@ def look_up(language: str, text: str, tip: int, width: int, left: int) -> Captur
 
 
 def _ask(language: str, request: tuple[str, int, int, int]) -> Any:
-    """Send a request to the language's process, which may have died earlier, else to a new process."""
+    """Send a request to the language's process, or to a new process if that process has died."""
     worker = _workers.pop(language, None)
     if worker is not None:
         with contextlib.suppress(WorkerDied):
@@ -234,7 +234,7 @@ def _ask(language: str, request: tuple[str, int, int, int]) -> Any:
 
 
 def serve_forks() -> None:
-    """Run the fork server: fork a process for each order on stdin, until the parent process is gone."""
+    """Run the fork server, which forks a process for each order on stdin until the parent process has exited."""
     import resource  # not available on Windows, which can't fork
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # writing a core dump takes a second
@@ -259,9 +259,10 @@ def serve_forks() -> None:
 
 
 def _serve(channel: socket.socket, life: socket.socket, service: Any, language: str) -> None:
-    """Answer requests until the socket is closed.
+    """Answer the requests that arrive on `channel` until that socket is closed.
 
-    The system kills the process if it exceeds its limits, or by SIGIO when the client closes its end of `life`.
+    The operating system kills the process if it exceeds its limits, or with SIGIO when the client closes its end of the
+    socket `life`.
     """
     import fcntl  # not available on Windows
 
@@ -280,13 +281,13 @@ def _serve(channel: socket.socket, life: socket.socket, service: Any, language: 
 
 
 def message(value: Any) -> bytes:
-    """Encode a value as a message: JSON after its length."""
+    """Encode a value as a message, which is the length of the JSON text followed by that text."""
     body = json.dumps(value).encode()
     return HEAD.pack(len(body)) + body
 
 
 def bound_memory(more: int) -> None:
-    """Limit the memory of this process to `more` bytes above the present use; without /proc, do nothing."""
+    """Limit the memory of this process to `more` bytes above the present use; if /proc is missing, do nothing."""
     import resource
 
     try:
