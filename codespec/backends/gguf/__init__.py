@@ -1,1 +1,1 @@
-"""Read, check and convert GGUF files into a folder in the Hugging Face layout, without torch."""
+"""Read GGUF files, check them, and convert them to folders in the Hugging Face layout, without torch."""

@@ -1,10 +1,11 @@
-"""The table of GGUF architectures: names of tensors in a file → in the Hugging Face layout, and other differences.
+"""Rules for converting each GGUF architecture to the Hugging Face layout, such as the names of tensors.
 
-Names omit `.weight` and `.bias`. The sources are those of `settings`.
+The maps of tensor names omit `.weight` and `.bias`. The rules follow the sources that `settings` lists.
 
-In a gated delta net, each key head serves several value heads. Qwen3-Next's model stores queries, keys, values and
-gates key head by key head; a file stores all queries, then all keys, and so on. Qwen3.5's model stores the value heads
-key head by key head; a file stores the first value head of every key head, then the second of each, and so on.
+In a gated delta net, each key head serves several value heads. The Hugging Face layout of Qwen3-Next groups queries,
+keys, values and gates by key head; a GGUF file stores all queries, then all keys, and so on. The Hugging Face layout of
+Qwen3.5 groups value heads by key head; a GGUF file stores the first value head of every key head, then the second of
+every key head, and so on.
 """
 
 from __future__ import annotations
@@ -52,16 +53,16 @@ OSS = {**POST, **ATTENTION, "ffn_gate_inp": "mlp.router"}
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """A tensor of the model that combines one or two tensors of a layer, such as all experts, or changes one.
+    """A tensor of the model that combines two tensors of a layer in the file, or stores one in a different form.
 
-    name        name in the model, below the layer
-    sources     names in the file, below the layer; an expert has the rows of the first source, then of the second
-    woven       whether the rows of both sources alternate instead
-    transposed  whether the model stores each expert's matrix with inputs as rows
-    row         whether the tensor has one row; the file omits the first dimension
-    order       function from config.json to the order of the sources' rows; None: expert by expert
-    columns     whether `order` is the order of the columns
-    kernel      whether the tensor is the kernel of a convolution; the file omits the middle dimension
+    name        name in the model, without the prefix of the layer
+    sources     names in the file, without the prefix; an expert has the rows of the first source, then of the second
+    woven       whether each expert's rows alternate between the two sources instead
+    transposed  whether the model stores each expert's matrix transposed, with one row per input
+    row         whether the tensor has one row, in which case the file omits the first dimension
+    order       function from config.json to the order of the sources' rows; None if rows are grouped by expert
+    columns     whether `order` applies to columns instead of rows
+    kernel      whether the tensor is the kernel of a convolution, whose middle dimension the file omits
     rate        whether the tensor is the logarithm of a decay rate; the file stores the negative rate
     """
 
@@ -81,15 +82,15 @@ class Architecture:
     """Conversion rules of one architecture.
 
     config     function that adds the architecture's own keys to the common config.json
-    layer      names of a layer's tensors: in the file → in the model
+    layer      map from the names of a layer's tensors in the file to their names in the model
     biased     function from config.json to the names of the tensors with a bias
-    stacks     tensors of a layer that combine tensors of the file
-    full       further names in the attention layers of a model with recurrent layers
-    delta      tensors of the recurrent layers
+    stacks     tensors of each layer that combine or change tensors of the file
+    full       map of further names, for the attention layers of a model with recurrent layers
+    delta      further stacks, for the recurrent layers
     doubled    names of the tensors with two rows per output: a value and its gate
-    twisted    whether the file stores query and key rows that rotate together side by side, not in two halves
+    twisted    whether query and key rows that rotate together are adjacent in the file, not half a head apart
     partial    whether the rotary embedding may cover only a part of each head
-    norm_less  constant that the file adds to the weights of norms
+    norm_less  constant that was added to the norm weights in the file
     """
 
     class_name: str
@@ -107,7 +108,7 @@ class Architecture:
 
 
 def fused_order(config: Json) -> Order:
-    """Return the order of a file's rows in which Qwen3-Next stores queries, keys, values and gates."""
+    """Return the permutation of a file's query, key, value and gate rows that yields the layout of Qwen3-Next."""
     keys, ratio, key, value = _sizes(config)
     starts = np.cumsum([0, keys * key, keys * key, keys * ratio * value])
     each = (key, key, ratio * value, ratio * value)
@@ -116,17 +117,17 @@ def fused_order(config: Json) -> Order:
 
 
 def value_order(config: Json) -> Order:
-    """Return the order of a file's rows in which Qwen3.5 stores values."""
+    """Return the permutation of a file's value rows that yields the layout of Qwen3.5."""
     return _by_key_head(config, _sizes(config)[3])
 
 
 def head_order(config: Json) -> Order:
-    """Return the order of a file's rows in which Qwen3.5 stores numbers of value heads."""
+    """Return the permutation of a file's value heads that yields the layout of Qwen3.5."""
     return _by_key_head(config, 1)
 
 
 def channel_order(config: Json) -> Order:
-    """Return the order of a file's rows in which Qwen3.5 stores queries, keys and values: only values move."""
+    """Return the permutation of a file's query, key and value rows for Qwen3.5, which moves only the value rows."""
     keys, _, key, _ = _sizes(config)
     return np.concatenate([np.arange(2 * keys * key), 2 * keys * key + value_order(config)])
 
@@ -137,7 +138,7 @@ def _by_key_head(config: Json, size: int) -> Order:
 
 
 def _sizes(config: Json) -> tuple[int, int, int, int]:
-    """Return the numbers of key heads and of value heads per key head, and the sizes of a key and of a value."""
+    """Return the number of key heads, the number of value heads per key head, the key size and the value size."""
     keys, values = config["linear_num_key_heads"], config["linear_num_value_heads"]
     return keys, values // keys, config["linear_key_head_dim"], config["linear_value_head_dim"]
 

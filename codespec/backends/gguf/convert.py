@@ -1,9 +1,9 @@
 """Convert a GGUF file into a folder in the Hugging Face layout.
 
 `store.conversions` runs `python -m codespec.backends.gguf.convert FILE FOLDER SHA256` and caches the folder. With
-`--texts` before FILE, the folder gets no weights. Neither torch nor transformers is loaded: the GGUF reader of
-transformers ignores unknown features (rotary scalings, biases, digit splitting) and takes ten times as long. After a
-failure, the exit code is 2, and stderr has one sentence with the reason.
+`--texts` before FILE, no weights are written. The GGUF reader of transformers is not used, because it ignores unknown
+features (rotary scalings, biases, digit splitting) and takes ten times as long; nor is torch imported. After a failure,
+the exit code is 2, and stderr contains one sentence with the reason.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from codespec.store.model_folder import StoredTensor
 
 
 def convert_to_exit_code(convert: Callable[..., None], arguments: Sequence[str]) -> int:
-    """Call `convert` with the arguments SOURCE… FOLDER SHA256 and return the process's exit code."""
+    """Call `convert` with the arguments SOURCE… FOLDER SHA256, and return the exit code for the process."""
     *sources, folder, digest = arguments
     source = sources[-1]
     try:
@@ -36,7 +36,7 @@ def convert_to_exit_code(convert: Callable[..., None], arguments: Sequence[str])
         return 2
     except OSError as error:
         why = error.strerror or error
-        print(f"{source} can't be converted into {folder} ({why}): free some space there.", file=sys.stderr)
+        print(f"{source} can't be converted into {folder} ({why}): free some disk space.", file=sys.stderr)
         return 2
     except MemoryError:
         print(f"There is not enough memory to convert {source}: close other programs.", file=sys.stderr)
@@ -50,7 +50,7 @@ def write_json(file: Path, values: Any) -> None:
 
 
 def write_weights(file: Path, planned: Sequence[StoredTensor], parts: Iterable[tuple[str, memoryview]]) -> None:
-    """Write the planned tensors into a safetensors file from `parts`, an iterator, and print the fraction written."""
+    """Write the planned tensors to a safetensors file from the blocks in `parts`, and print the fraction written."""
     entries: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     at = 0
     for tensor in planned:
@@ -75,10 +75,10 @@ def write_weights(file: Path, planned: Sequence[StoredTensor], parts: Iterable[t
 
 # Files that are not whole models: the content and the fix, by general.type.
 _OTHERS = {
-    "adapter": ("an adapter", "merge it into its model, and convert that"),
-    "vocab": ("only a vocabulary", "use the file with the weights"),
-    "mmproj": ("the image part of a model", "use the model's own file"),
-    "imatrix": ("only statistics for quantizing", "use the model's own file"),
+    "adapter": ("an adapter", "merge the adapter into its base model, and use the merged model"),
+    "vocab": ("only a vocabulary", "use the file that contains the weights"),
+    "mmproj": ("the image part of a model", "use the file that contains the language model"),
+    "imatrix": ("only statistics for quantizing", "use the file that contains the language model"),
 }
 
 
@@ -95,7 +95,7 @@ def convert(file: Path, folder: Path, sha256: str) -> None:
 
 
 def _write_texts(header: Header, config: Json, folder: Path, sha256: str) -> Json:
-    """Write generation_config.json and the tokenizer's files, and return the whole content of config.json."""
+    """Write generation_config.json and the tokenizer files, and return the full content of config.json."""
     vocabulary = read_vocabulary(header)
     source = {
         "format": FORMAT,
@@ -115,11 +115,12 @@ def _write_texts(header: Header, config: Json, folder: Path, sha256: str) -> Jso
 
 
 def check_kind(header: Header) -> None:
-    """Raise ModelError if the file is not a whole model."""
+    """Raise ModelError if the GGUF file does not contain a whole model."""
     parts = header.settings.get("split.count", 1)
     if isinstance(parts, int) and parts > 1:
         raise ModelError(
-            f"{header.file} is one of {parts} parts", "join them with `llama-gguf-split --merge FIRST_PART WHOLE.gguf`"
+            f"{header.file} is one of {parts} parts of a model",
+            "join the parts with `llama-gguf-split --merge FIRST_PART WHOLE.gguf`, and use WHOLE.gguf",
         )
     kind = "mmproj" if header.text("general.architecture") == "clip" else header.text("general.type")
     if kind in _OTHERS or not header.tensors:
@@ -137,7 +138,7 @@ def write_folder(file: Path, folder: Path, sha256: str) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command with these arguments and return the process's exit code."""
+    """Run the conversion command with these arguments, and return its exit code."""
     if arguments[0] == TEXTS_ONLY:
         return convert_to_exit_code(write_folder, arguments[1:])
     return convert_to_exit_code(convert, arguments)

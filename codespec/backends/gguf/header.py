@@ -32,7 +32,7 @@ _NUMPY = {0: "u1", 1: "i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor's shape with rows first, the number of its format, and its byte offset in the file."""
+    """The shape of a tensor (rows first), the number of its format, and its byte offset in the file."""
 
     name: str
     shape: tuple[int, ...]
@@ -42,7 +42,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """A file's settings by key, and its tensors by name. A setting is a string, a number, or a list of these."""
+    """The settings of a GGUF file by key, and its tensors by name. A setting is a string, number, boolean or list."""
 
     file: Path
     size: int
@@ -50,20 +50,20 @@ class Header:
     tensors: Mapping[str, Tensor]
 
     def text(self, key: str) -> str:
-        """Return a string setting, by default "". Raise ModelError for a setting of another type."""
+        """Return a string setting, or "" if the file lacks it. Raise ModelError if the setting has another type."""
         return str(self._typed(key, str, ""))
 
     def whole(self, key: str) -> int | None:
-        """Return an integer setting, by default None. Raise ModelError for a setting of another type."""
+        """Return an integer setting, or None if the file lacks it. Raise ModelError if the setting has another type."""
         value = self._typed(key, int, None)
         return None if value is None else int(value)
 
     def flag(self, key: str, default: bool) -> bool:
-        """Return a boolean setting. Raise ModelError for a setting of another type."""
+        """Return a boolean setting. Raise ModelError if the setting has another type."""
         return bool(self._typed(key, bool, default))
 
     def items(self, key: str) -> list[Any]:
-        """Return a list setting, by default []. Raise ModelError for a setting of another type."""
+        """Return a list setting, or [] if the file lacks it. Raise ModelError if the setting has another type."""
         return list(self._typed(key, list, []))
 
     def _typed(self, key: str, kind: type, default: Any) -> Any:
@@ -79,7 +79,7 @@ def broken(file: Path, why: str) -> ModelError:
 
 
 def read_header(file: Path) -> Header:
-    """Read a file's header. Raise ModelError for a damaged file and for one that is not a GGUF file."""
+    """Read a file's header. Raise ModelError if the file is damaged or is not a GGUF file."""
     try:
         with file.open("rb") as stream:
             start = stream.read(24)
@@ -92,17 +92,17 @@ def read_header(file: Path) -> Header:
 
 def _check_start(file: Path, start: bytes) -> None:
     if start[:4] != MAGIC:
-        raise ModelError(f"{file} is not a GGUF file", "give a GGUF file, a Hugging Face folder or a hub id")
+        raise ModelError(f"{file} is not a GGUF file", "use a GGUF file, a Hugging Face folder or a hub id")
     if len(start) < 24:
         raise broken(file, "it ends within its header")
     (version,) = struct.unpack_from("<I", start, 4)
     if version not in VERSIONS:
         form = "a big-endian GGUF file" if version & 0xFFFF == 0 else f"a GGUF file of version {version}"
-        raise ModelError(f"{file} is {form}, which can't be read", "use a little-endian file of version 3")
+        raise ModelError(f"{file} is {form}, which can't be read", "use a little-endian GGUF file of version 3")
 
 
 class _Reader:
-    """A cursor that moves forwards through the mapped file, and never beyond the end."""
+    """A cursor that reads a memory-mapped file forwards, and raises ModelError at its end."""
 
     def __init__(self, file: Path, data: mmap.mmap) -> None:
         self._file, self._data, self._at = file, data, 8
@@ -111,7 +111,7 @@ class _Reader:
     def read(self) -> Header:
         tensors, settings = self._number("<Q"), self._number("<Q")
         if max(tensors, settings) > MAX_ENTRIES:
-            raise broken(self._file, "its header counts too many entries")
+            raise broken(self._file, "its header declares too many entries")
         values: dict[str, Any] = {}
         for _ in range(settings):
             key = self._string()
@@ -158,7 +158,7 @@ class _Reader:
         return np.frombuffer(self._take(form.itemsize * count), dtype=form).tolist()
 
     def _strings(self, count: int) -> list[str]:
-        """Return `count` strings. The loop calls few functions, because a vocabulary has hundreds of thousands."""
+        """Return `count` strings. The loop avoids function calls for speed: a vocabulary may have 300,000 strings."""
         data, at, end, found = self._data, self._at, len(self._data), []
         length_at = struct.Struct("<Q").unpack_from
         try:

@@ -1,7 +1,7 @@
-"""Read the architecture settings of a GGUF file, refuse unknown ones, and make the config.json of each family.
+"""Read the architecture settings of a GGUF file, reject unknown settings, and derive the content of config.json.
 
-The sources are `llama.cpp`'s converter (`conversion/*.py`) and model definitions (`src/models/*.cpp`). The latter have
-the settings that files omit, such as the pattern of sliding windows.
+The rules follow `llama.cpp`'s converter (`conversion/*.py`) and model definitions (`src/models/*.cpp`). The model
+definitions contain settings that GGUF files omit, such as the pattern of sliding windows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from codespec.errors import ModelError
 
 Json = dict[str, Any]
 
-# Settings without effect on the arithmetic: metadata, and sizes that the tensors also give.
+# Settings without effect on the arithmetic: metadata, and sizes that the shapes of tensors also give.
 _NOTES = ("vocab_size", "rope.scaling.finetuned", "tensor_data_layout", "rope.scaling.original_context_length")
 
 FACTORS = "rope_freqs.weight"
@@ -27,7 +27,7 @@ _YARN = {"rope.scaling.yarn_beta_fast": "beta_fast", "rope.scaling.yarn_beta_slo
 
 
 class Settings:
-    """The architecture settings of a file, and a record of those that were read."""
+    """The architecture settings of a GGUF file, and the keys of the settings that were read."""
 
     def __init__(self, header: Header) -> None:
         self.header = header
@@ -35,7 +35,7 @@ class Settings:
         self._seen = {f"{self.name}.{note}" for note in _NOTES}
 
     def take(self, key: str, kinds: type | tuple[type, ...], default: Any = None) -> Any:
-        """Return one setting. Raise ModelError for a negative number, a wrong type, or no value and no default."""
+        """Return one setting. Raise ModelError if it is negative, of a wrong type, or missing without a default."""
         full = f"{self.name}.{key}"
         self._seen.add(full)
         value = self.header.settings.get(full, default)
@@ -44,11 +44,11 @@ class Settings:
         return value
 
     def whole(self, key: str, default: int | None = None) -> int:
-        """Return an integer setting, with the checks of `take`."""
+        """Return an integer setting, checked by `take`."""
         return int(self.take(key, int, default))
 
     def real(self, key: str, default: float | None = None) -> float:
-        """Return a number setting as the shortest decimal number with the same 32-bit value."""
+        """Return a numeric setting as the shortest decimal number that has the same 32-bit value."""
         return float(str(np.float32(self.take(key, (float, int), default))))
 
     def has(self, key: str) -> bool:
@@ -56,7 +56,7 @@ class Settings:
         return f"{self.name}.{key}" in self.header.settings
 
     def same(self, key: str, default: int) -> int:
-        """Return an integer setting: a number, or the common value of a list with an entry per layer."""
+        """Return an integer setting, stored as one number or as a list with the same number for every layer."""
         value = self.take(key, (int, list), default)
         several = set(value) if isinstance(value, list) else {value}
         if len(several) != 1 or not all(isinstance(number, int) and number >= 0 for number in several):
@@ -64,9 +64,9 @@ class Settings:
         return int(several.pop())
 
     def flags(self, key: str, period: int, layers: int) -> list[bool]:
-        """Return a boolean for each layer: the file's list, or False for every n-th layer and True for the others.
+        """Return one boolean per layer, from a list or from a number in the file.
 
-        n is the setting's number, by default `period`.
+        For a number n (by default `period`), every n-th layer is False, and the others are True.
         """
         value = self.take(key, (int, list), period)
         if isinstance(value, list):
@@ -76,11 +76,11 @@ class Settings:
         return [number % value < value - 1 if value else False for number in range(layers)]
 
     def ignore(self, *keys: str) -> None:
-        """Mark these settings as read, because they have no effect on the result."""
+        """Mark settings as read that have no effect on the converted model."""
         self._seen |= {f"{self.name}.{key}" for key in keys}
 
     def refuse_rest(self) -> None:
-        """Raise ModelError if the file has a setting that was not read, because the setting may change the model."""
+        """Raise ModelError if the file has a setting that was not read and may therefore change the model's output."""
         prefix = f"{self.name}."
         for key in self.header.settings:
             if key.startswith(prefix) and key not in self._seen:
@@ -96,7 +96,7 @@ def unreadable(header: Header, feature: str) -> ModelError:
 
 
 def read_rotary(settings: Settings, rotated: int) -> Json:
-    """Return the rope_parameters for heads with `rotated` rotated dimensions."""
+    """Return `rope_parameters` for config.json, for heads with `rotated` rotated dimensions."""
     rotary: Json = {"rope_theta": settings.real("rope.freq_base", 10000.0), "rope_type": "default"}
     factor = settings.real("rope.scaling.factor", 0.0) or settings.real("rope.scale_linear", 0.0)
     kind = settings.take("rope.scaling.type", str, "linear")
@@ -115,7 +115,7 @@ def read_rotary(settings: Settings, rotated: int) -> Json:
 
 
 def read_longrope(settings: Settings, rotated: int) -> Json:
-    """Return Phi-3's rotary factors for texts within the original context and for longer texts, or {} without any."""
+    """Return Phi-3's rotary factors for short and for long texts, or {} if the file has no such factors."""
     header = settings.header
     if not {LONG, SHORT} <= header.tensors.keys():
         return {}
@@ -128,7 +128,7 @@ def read_longrope(settings: Settings, rotated: int) -> Json:
 
 
 def _llama3(header: Header, base: float, head: int) -> Json:
-    """Return the published settings of Llama 3's rotary scaling that yield the file's factors, one per frequency."""
+    """Return the published settings of Llama 3's rotary scaling that yield the rotary factors in the file."""
     stored = _read_factors(header, FACTORS)
     for scale in (8.0, 32.0, 16.0, 4.0):
         values: Json = {"factor": scale, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
@@ -140,7 +140,7 @@ def _llama3(header: Header, base: float, head: int) -> Json:
 
 
 def llama3_factors(rotary: Mapping[str, Any], base: float, rotated: int) -> NDArray[np.float32]:
-    """Return Llama 3.1's rotary factors [rotated / 2]: 1 for short waves, the setting `factor` for long ones."""
+    """Return Llama 3.1's rotary factors [rotated / 2], which rise with the wavelength from 1 to `factor`."""
     factor, low, high = (float(rotary[name]) for name in ("factor", "low_freq_factor", "high_freq_factor"))
     waves = 2 * pi * base ** (np.arange(0, rotated, 2) / rotated)
     turns = float(rotary["original_max_position_embeddings"]) / waves
@@ -149,7 +149,7 @@ def llama3_factors(rotary: Mapping[str, Any], base: float, rotated: int) -> NDAr
 
 
 def _read_factors(header: Header, name: str) -> NDArray[np.float32]:
-    """Read the factors of the rotary frequencies. Raise ModelError for other formats than 32-bit floats."""
+    """Read the factors of the rotary frequencies. Raise ModelError unless the factors are 32-bit floats."""
     tensor = header.tensors[name]
     if tensor.kind != 0 or len(tensor.shape) != 1 or tensor.start + 4 * tensor.shape[0] > header.size:
         raise broken(header.file, "its rotary factors can't be read")
@@ -175,7 +175,7 @@ def qwen3(settings: Settings, config: Json) -> Json:
 
 
 def starcoder2(settings: Settings, config: Json) -> Json:
-    """Add StarCoder 2's keys, without a sliding window: the published models have one, but files have no setting."""
+    """Add StarCoder 2's keys, without a sliding window: GGUF files omit the window of the published models."""
     config["norm_epsilon"] = settings.real("attention.layer_norm_epsilon")
     return config | {"hidden_act": "gelu_pytorch_tanh", "use_bias": True, "sliding_window": None}
 
@@ -198,7 +198,7 @@ def phi3(settings: Settings, config: Json) -> Json:
 
 
 def granite(settings: Settings, config: Json) -> Json:
-    """Add Granite's keys. Files of Granite 4 have settings of state-space layers even if the model has none."""
+    """Add Granite's keys. A GGUF file of Granite 4 has settings of state-space layers even if the model has none."""
     if not settings.header.flag(f"{settings.name}.rope.scaling.finetuned", True):
         raise unreadable(settings.header, "attention without rotary embeddings")
     settings.ignore(*(f"ssm.{key}" for key in ("conv_kernel", "state_size", "group_count", "inner_size")))
@@ -213,7 +213,7 @@ def granite(settings: Settings, config: Json) -> Json:
 
 
 def _experts(settings: Settings, count: str = "num_experts", size: str = "moe_intermediate_size") -> Json:
-    """Return the number of experts, of experts per token, and the size of an expert, under a family's names."""
+    """Return the number of experts, the number per token, and the size of an expert, under a model family's keys."""
     gate = settings.header.tensors.get("blk.0.ffn_gate_exps.weight")
     number, chosen = settings.whole("expert_count"), settings.whole("expert_used_count")
     if gate is None or len(gate.shape) != 3 or gate.shape[0] != number or not 0 < chosen <= number:
@@ -247,7 +247,7 @@ def qwen35_moe(settings: Settings, config: Json) -> Json:
 
 
 def gpt_oss(settings: Settings, config: Json) -> Json:
-    """Add gpt-oss's keys. Without a pattern in the file, every second layer has a sliding window."""
+    """Add gpt-oss's keys. If the file has no pattern of sliding windows, every second layer has a sliding window."""
     config = _silu(settings, config) | _experts(settings, "num_local_experts", "intermediate_size")
     if config["rope_parameters"]["rope_type"] == "yarn":
         config["rope_parameters"]["truncate"] = False  # the bounds of the interpolated range are not rounded
@@ -258,7 +258,7 @@ def gpt_oss(settings: Settings, config: Json) -> Json:
 
 
 def mistral3(settings: Settings, config: Json) -> Json:
-    """Add the keys of Ministral 3, which scales queries by position, or of an earlier Mistral, which does not."""
+    """Add the keys of Ministral 3, which scales queries by position, or of an earlier Mistral model, which does not."""
     config = llama(settings, config) | {"sliding_window": None}
     if not settings.has("attention.temperature_scale"):
         return config
@@ -288,9 +288,9 @@ def _delta_settings(settings: Settings, config: Json) -> Json:
 
 
 def _positions(settings: Settings) -> Json:
-    """Return the division of Qwen3.5's rotary frequencies between the position in a text, the row and the column.
+    """Return how Qwen3.5 divides its rotary frequencies among a token's text position, image row and image column.
 
-    Rows and columns are those of images; in a text, all three numbers are equal.
+    For a token of text, the row and the column equal the text position.
     """
     sections = settings.header.items(f"{settings.name}.rope.dimension_sections")
     settings.ignore("rope.dimension_sections")

@@ -1,10 +1,10 @@
 """Convert a GGUF file's vocabulary to a tokenizer.json and tokenizer_config.json that split text as `llama.cpp` does.
 
-All families of vocabularies below are tested against ids from llama.cpp's own tokenizer. Others are refused, because
-nothing in the file shows whether a split is correct. Two deliberate differences preserve the text's bytes: text that
-looks like a control token stays text, and so does a literal U+2581, which `llama.cpp` treats as a space. Where
-user-defined tokens overlap, the leftmost and longest token is taken, as SentencePiece does; `llama.cpp` first takes the
-longest token of the whole text.
+Each family of vocabularies is tested against token ids from `llama.cpp`. Other vocabularies are rejected, because a
+GGUF file does not show whether a split is correct. Two deliberate differences from `llama.cpp` preserve the bytes of a
+text: text that looks like a control token is encoded as text, and a literal U+2581 is not treated as a space. Where
+user-defined tokens overlap, the leftmost longest token is matched, as in SentencePiece; `llama.cpp` first matches the
+longest token in the whole text.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)
 
 
 def _words(digits: str, marks: str = r" ?[^\s\p{L}\p{N}]+[\r\n]*", letters: str = r"\p{L}+") -> str:
-    """Return the split pattern of Llama 3, Qwen 2 and similar models, which differ in digits and punctuation."""
+    """Return the split pattern of Llama 3, Qwen 2 or a similar model, given the patterns of digits and punctuation."""
     return _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?" + letters + "|" + digits + "|" + marks + _BLANKS
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Byte-level vocabularies, by GGUF's `names`, that split text by the same regular expressions, applied in order.
+    """Byte-level vocabularies with GGUF's `names` that split text by the same regular expressions, `splits`, in order.
 
-    whole_words  whether a word that is a token bypasses the merges
+    whole_words  whether a word that equals a token is encoded without merges
     begins       whether a text begins with the BOS token by default
     """
 
@@ -93,7 +93,7 @@ FAMILIES = (
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """The contents of tokenizer.json (`document`) and tokenizer_config.json (`settings`), and ids for config.json."""
+    """Contents of tokenizer.json (`document`) and tokenizer_config.json (`settings`), and token ids for config.json."""
 
     document: Json
     settings: Json
@@ -103,7 +103,7 @@ class Vocabulary:
 
 
 def read_vocabulary(header: Header) -> Vocabulary:
-    """Read a file's tokenizer. Raise ModelError if the file has none or one that can't be reproduced exactly."""
+    """Read a file's tokenizer. Raise ModelError if the tokenizer is missing or can't be reproduced exactly."""
     tokens, kinds = _tokens(header)
     model = header.text("tokenizer.ggml.model")
     if model == "gpt2":
@@ -112,13 +112,13 @@ def read_vocabulary(header: Header) -> Vocabulary:
         document, begins = _sentencepiece(header, tokens, kinds), True
     else:
         raise ModelError(
-            f"{header.file} has a {model or 'missing'} tokenizer, which can't be converted",
+            f"{header.file} has the tokenizer {model or 'unknown'!r}, which can't be converted",
             "use the model's folder in the Hugging Face layout",
         )
     ids = {name: _token_id(header, name, len(tokens)) for name in ("bos", "unknown", "padding", *DECLARED_ENDS)}
     begins = header.flag("tokenizer.ggml.add_bos_token", begins)
     if begins and ids["bos"] is None:
-        raise ModelError(f"{header.file} begins each text with a token that it does not name", "export it again")
+        raise ModelError(f"{header.file} requires a BOS token but defines none", "export the model again with one")
     named = (("bos_token", "bos"), ("eos_token", "eos"), ("unk_token", "unknown"), ("pad_token", "padding"))
     settings: Json = {key: tokens[number] for key, name in named if (number := ids[name]) is not None}
     settings |= {"tokenizer_class": "PreTrainedTokenizerFast", "add_bos_token": begins, "add_eos_token": False}
@@ -160,7 +160,7 @@ def _byte_level(header: Header, tokens: Sequence[str], kinds: Sequence[int]) -> 
     family = _family(header)
     listed = header.items("tokenizer.ggml.merges")
     if not set(map(type, listed)) <= {str}:
-        raise broken(header.file, "its merges are not texts")
+        raise broken(header.file, "its merges are not strings")
     merges = [tuple(merge.split(" ")) for merge in listed]
     made = list(map("".join, merges))
     vocab = dict(zip(tokens, range(len(tokens)), strict=True))
@@ -192,7 +192,7 @@ def _family(header: Header) -> Family:
             "use a file that was converted after May 2024",
         )
     raise ModelError(
-        f"{header.file} splits text as {name!r}, which can't be reproduced exactly",
+        f"{header.file} has the pre-tokenizer {name!r}, which can't be reproduced exactly",
         "use the model's folder in the Hugging Face layout",
     )
 
@@ -207,7 +207,7 @@ def _sentencepiece(header: Header, tokens: Sequence[str], kinds: Sequence[int]) 
     added = _added(tokens, kinds, matched)
     if prefix and any(not token["special"] and not is_marker(token["content"]) for token in added):
         raise ModelError(
-            f"{header.file} has a tokenizer that inserts spaces after its added tokens",
+            f"{header.file} has a tokenizer that inserts spaces after added tokens, which is not supported",
             "use the model's folder in the Hugging Face layout",
         )
     merges = _scored_merges(header, kept, kinds, scores)
@@ -227,8 +227,8 @@ def _scored_merges(
 ) -> list[tuple[str, str]]:
     """Return all merges of two tokens into a third, highest score first, so that BPE reproduces merging by score.
 
-    Merges into user-defined tokens are left out, because these tokens are matched before any merge. Tokens with a
-    marked space are not matched, so their merges stay.
+    Merges into user-defined tokens are omitted, because these tokens are matched before any merge. User-defined tokens
+    with a space marker are not matched beforehand, so merges into such tokens are included.
     """
     by_score: dict[float, list[str]] = {}
     for token, number in vocab.items():
@@ -244,9 +244,9 @@ def _scored_merges(
 def _equal_merges(header: Header, tokens: Sequence[str], vocab: Mapping[str, int]) -> list[tuple[str, str]]:
     """Return the merges into tokens of equal score, which `llama.cpp` applies from left to right.
 
-    A list of merges can express this order in two cases: runs of one character with every length from two on, which
-    grow to the right by one character at a time, and merges of which none begins with a token that another ends with,
-    because these can't overlap.
+    A list of merges can express the order from left to right in two cases: for tokens that repeat one character, if
+    every length from two on exists, and for merges that can't overlap, because no token is first in one merge and
+    second in another.
     """
     runs: dict[str, list[str]] = {}
     others: list[tuple[str, str]] = []
@@ -274,7 +274,7 @@ def _splits(token: str, vocab: Mapping[str, int]) -> Iterator[tuple[str, str]]:
 
 
 def _added(tokens: Sequence[str], kinds: Sequence[int], vocab: Mapping[str, int]) -> list[Json]:
-    """Return the added tokens of tokenizer.json: control tokens as special ones, user-defined tokens as plain ones."""
+    """Return the added tokens of tokenizer.json: control tokens are special, and user-defined tokens are not."""
     wanted = {CONTROL: True, UNKNOWN: True, USER_DEFINED: False}
     plain: Json = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     return [

@@ -1,10 +1,12 @@
-"""Plan the conversion of a GGUF file, and convert its tensors to float32 a few rows at a time.
+"""Plan the conversion of a GGUF file, and convert its tensors to float32 or bfloat16 a few rows at a time.
 
-A plan has the content of config.json and the sources of every weight in the Hugging Face layout. A file with an unknown
-setting or tensor is refused, because ignoring a bias or a rotary scaling would silently change every output.
+A plan consists of the content of config.json, and of the tensors in the file from which each weight is converted. A
+file with an unknown setting or tensor is rejected, because ignoring a bias or a rotary scaling would silently change
+every output.
 
 The package `gguf` dequantizes the rows. At most PIECE numbers, or the matrices of one expert, are in memory at a time.
-float32 represents the values of every format exactly. Weights that bfloat16 represents exactly are bfloat16.
+Weights in formats that bfloat16 represents exactly are stored in bfloat16, and all others in float32, which represents
+every format exactly.
 """
 
 from __future__ import annotations
@@ -43,12 +45,12 @@ READABLE = frozenset(
 class Weight:
     """A tensor of the converted model, with `name` and `shape`.
 
-    sources  tensors of the file from which the rows are taken
-    rows     order of the sources' rows, numbered through all sources (None: unchanged)
+    sources  tensors of the file that contain the rows
+    rows     order of the sources' rows, which are numbered across all sources (None: unchanged)
     less     constant that is subtracted from all values
     columns  order of the columns (None: unchanged)
     rate     whether the logarithm of the negated values is stored
-    turned   number of rows of each matrix to transpose (0: none is transposed)
+    turned   number of rows of each matrix that is transposed (0: no matrix is transposed)
     """
 
     name: str
@@ -64,14 +66,14 @@ class Weight:
 def make_plan(header: Header) -> tuple[Json, list[Weight]]:
     """Return the content of config.json, without token ids, and all weights of the converted model.
 
-    Raise ModelError if the result would not be the same model.
+    Raise ModelError if the conversion would change the model.
     """
     settings = Settings(header)
     known = ARCHITECTURES.get(settings.name)
     if known is None:
         raise ModelError(
             f"{header.file} has the architecture {settings.name or 'unknown'!r}, which can't be converted",
-            f"use the model's folder in the Hugging Face layout (GGUF files: {', '.join(ARCHITECTURES)})",
+            f"use the model's folder in the Hugging Face layout (supported in GGUF files: {', '.join(ARCHITECTURES)})",
         )
     saved = {"architectures": [known.class_name], "model_type": known.kind, "dtype": "float32", "use_cache": True}
     config = saved | known.config(settings, _common(settings, known))
@@ -144,13 +146,13 @@ def _weights(header: Header, known: Architecture, config: Json) -> list[Weight]:
 
 
 def _layer_number(name: str) -> int:
-    """Return the number of a tensor's layer, or -1 if the tensor belongs to no layer."""
+    """Return the layer number of a tensor, or -1 if the tensor belongs to no layer."""
     number = name.split(".")[1] if name.startswith("blk.") else ""
     return int(number) if number.isdecimal() else -1
 
 
 def _wanted(known: Architecture, config: Json) -> dict[str, str]:
-    """Return the names of the tensors that the file must hold, apart from stacks: in the file → in the model."""
+    """Map the names of the tensors that the file must contain, except those of stacks, to their names in the model."""
     whole = {theirs: ours for theirs, ours in OUTER.items() if theirs != "output" or not config["tie_word_embeddings"]}
     biased = set(known.biased(config))
     wanted = {f"{theirs}.weight": f"{ours}.weight" for theirs, ours in whole.items()}
@@ -164,7 +166,7 @@ def _wanted(known: Architecture, config: Json) -> dict[str, str]:
 
 
 def _stacks(known: Architecture, config: Json) -> list[tuple[str, tuple[str, ...], Stack]]:
-    """Return all stacks of all layers, each with its name in the model and the names of its sources."""
+    """Return the stacks of all layers, each with its full name in the model and the full names of its sources."""
     stacks = []
     for number in range(config["num_hidden_layers"]):
         for stack in (*known.stacks, *(known.delta if _is_delta(known, config, number) else ())):
@@ -192,7 +194,7 @@ def _ordered(header: Header, name: str, tensors: tuple[Tensor, ...], stack: Stac
 
 
 def _stacked(header: Header, name: str, sources: tuple[str, ...], stack: Stack, config: Json) -> Weight:
-    """Return the weight that holds the rows of all sources, expert by expert unless the stack has an order."""
+    """Return a weight with the rows of all sources, grouped by expert unless the stack defines another order."""
     tensors = tuple(header.tensors[source] for source in sources)
     shape, count = tensors[0].shape, len(tensors)
     if stack.order is not None or stack.kernel or stack.rate:
@@ -213,7 +215,7 @@ def _stacked(header: Header, name: str, sources: tuple[str, ...], stack: Stack, 
 
 
 def _untwisted(header: Header, tensor: Tensor, heads: int) -> NDArray[np.int64]:
-    """Return the order of rows that separates each head's adjacent pairs, which rotate together, into two halves."""
+    """Return the order of rows that moves the two rows of each adjacent pair into the two halves of their head."""
     count = tensor.shape[0]
     if not heads or count % (2 * heads):
         raise broken(header.file, f"{tensor.name} does not hold {heads} heads")
@@ -221,7 +223,7 @@ def _untwisted(header: Header, tensor: Tensor, heads: int) -> NDArray[np.int64]:
 
 
 def quantization(header: Header) -> str:
-    """Return the name of the format in which most numbers are stored, such as "Q4_1"."""
+    """Return the name of the format in which most weights of the file are stored, such as "Q4_1"."""
     numbers: Counter[int] = Counter()
     for tensor in header.tensors.values():
         numbers[tensor.kind] += prod(tensor.shape)
@@ -231,7 +233,7 @@ def quantization(header: Header) -> str:
 def check_whole(header: Header) -> None:
     """Raise ModelError unless every tensor is readable, lies within the file and overlaps no other tensor.
 
-    This check bounds the output to a multiple of the file's size.
+    The check limits the size of the converted model to a multiple of the file's size.
     """
     at = 0
     for tensor in sorted(header.tensors.values(), key=lambda tensor: tensor.start):
@@ -251,7 +253,7 @@ def planned_tensors(header: Header, weights: Sequence[Weight]) -> list[StoredTen
 
 
 def weight_parts(header: Header, weights: Sequence[Weight]) -> Iterator[tuple[str, memoryview]]:
-    """Yield the bytes of the `planned_tensors`, in blocks of rows."""
+    """Yield the bytes of the tensors that `planned_tensors` lists, in blocks of rows."""
     with header.file.open("rb") as source, mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ) as data:
         for weight in weights:
             halved = _is_halved(header, weight)
@@ -261,7 +263,7 @@ def weight_parts(header: Header, weights: Sequence[Weight]) -> Iterator[tuple[st
 
 
 def _is_halved(header: Header, weight: Weight) -> bool:
-    """Return whether bfloat16 represents all numbers of a weight."""
+    """Return whether bfloat16 represents all numbers of a weight exactly."""
     return (
         not weight.less and not weight.rate and all(_kind(header, source.kind) in HALVED for source in weight.sources)
     )
@@ -294,7 +296,7 @@ def _stored_values(header: Header, weight: Weight, data: mmap.mmap) -> Iterator[
 
 
 class _Rows:
-    """The rows of one stored tensor."""
+    """The rows of one tensor in a GGUF file."""
 
     def __init__(self, header: Header, tensor: Tensor, data: mmap.mmap) -> None:
         rows, width = _layout(header, tensor)
@@ -303,7 +305,7 @@ class _Rows:
         self._kind = tensor.kind
 
     def take(self, wanted: slice | NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return the wanted rows as float32."""
+        """Return the selected rows as float32."""
         gguf: Any = gguf_package()
         stored = np.array(self.rows[wanted])  # a contiguous copy, which some formats need
         values: NDArray[np.float32] = gguf.quants.dequantize(stored, gguf.GGMLQuantizationType(self._kind))
@@ -311,7 +313,7 @@ class _Rows:
 
 
 def _gather(stored: Sequence[_Rows], order: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Return rows by number; the numbers count through all tensors."""
+    """Return the rows with the numbers in `order`, which are consecutive across all tensors."""
     if len(stored) == 1:
         return stored[0].take(order)
     values, first = None, 0
@@ -326,12 +328,12 @@ def _gather(stored: Sequence[_Rows], order: NDArray[np.int64]) -> NDArray[np.flo
 
 
 def _layout(header: Header, tensor: Tensor) -> tuple[int, int]:
-    """Return the number of a tensor's rows, and the bytes per row. Raise ModelError for an unreadable format."""
+    """Return the number of rows of a tensor, and the bytes per row. Raise ModelError for an unsupported format."""
     gguf: Any = gguf_package()
     name = _kind(header, tensor.kind)
     if name not in READABLE:
         raise ModelError(
-            f"{header.file} is quantized as {name}, which can't be read", "choose another format, such as Q8_0"
+            f"{header.file} is quantized as {name}, which is not supported", "use another format, such as Q8_0"
         )
     block, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType(tensor.kind)]
     if tensor.shape[-1] % block:
@@ -352,4 +354,4 @@ def gguf_package() -> Any:
     try:
         return import_module("gguf")
     except ImportError as error:
-        raise ModelError("A GGUF file needs the package gguf", install_fix()) from error
+        raise ModelError("Reading a GGUF file requires the package gguf", install_fix()) from error

@@ -1,1 +1,1 @@
-"""Models that the native kernels compute without torch, from a GGUF file or a folder with float weights."""
+"""Models from GGUF files or folders with float weights, which the native kernels compute without torch."""

@@ -1,6 +1,6 @@
 """A Llama-shaped model that the native kernels compute without torch.
 
-A row's bits depend on no other row, thread or instruction set, so such a model is batch-invariant by construction.
+The logits of a row do not depend on other rows, threads or the instruction set, so every model is batch-invariant.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SMALL = 20_000_000  # weights in matrices up to which one thread computes a step
 
 
 class NativeModel(LanguageModel):
-    """A model whose steps the native library computes."""
+    """A language model whose steps run in the native library."""
 
     def __init__(
         self, name: str, architecture: str, shape: Shape, weights: Weights, tokenizer: TextTokenizer, exact: bool
@@ -93,7 +93,7 @@ class NativeModel(LanguageModel):
             self._pool = Pool(count)
 
     def slot_bytes(self, capacity: int) -> int:
-        """Return the size in bytes of a slot with at least `capacity` positions: keys and values in float16."""
+        """Return the size in bytes of a slot with at least `capacity` positions of float16 keys and values."""
         positions = capacity + -capacity % CAPACITY_UNIT
         return 4 * positions * self.spec.layers * self._weights.key_heads * self._weights.size
 
@@ -109,7 +109,7 @@ class NativeModel(LanguageModel):
         self.cache = self._native
 
     def rollback(self, slot: int, length: int) -> None:
-        """Do nothing: later rows overwrite the removed positions before they are read."""
+        """Do nothing, because removed positions are overwritten before they are read."""
         assert self._native is not None and 0 <= length <= self._native.capacity
 
     def fork(self, source: int, target: int, length: int) -> None:
@@ -130,19 +130,21 @@ class NativeModel(LanguageModel):
 
 
 def forced_path() -> int:
-    """Return the kernels for the instruction set in CODESPEC_NATIVE_PATH, by default the best one.
+    """Return the number of the instruction set that CODESPEC_NATIVE_PATH names, or of the best one by default.
 
-    Raises ModelError if the processor lacks that instruction set.
+    Raises ModelError if the processor does not support the instruction set.
     """
     name = os.environ.get(PATH, "")
     try:
         return find_path(name)
     except NativeError as error:
-        raise ModelError(f"{PATH} = {name!r} can't run on this processor", f"use {', '.join(paths())}") from error
+        raise ModelError(
+            f"{PATH} = {name!r} can't run on this processor", f"set {PATH} to one of {', '.join(paths())}"
+        ) from error
 
 
 def load_native_model(files: ModelFiles, exact: bool) -> NativeModel:
-    """Load a GGUF file, or a folder with float weights. Raises ModelError for a model that can't be computed."""
+    """Load a GGUF file, or a folder with float weights. Raises ModelError for an unsupported model."""
     name, source, pool = files.ref.name, files.path, Pool(os.cpu_count() or 1)
     try:
         if source.is_file():
@@ -169,7 +171,7 @@ def load_native_model(files: ModelFiles, exact: bool) -> NativeModel:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Disable the garbage collector while a vocabulary is read: it would visit the 300,000 pairs again and again."""
+    """Disable the garbage collector, which would repeatedly traverse the 300,000 merges of a vocabulary being read."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -185,6 +187,6 @@ def _tokenizer_of(header: Header) -> TextTokenizer:
 
 
 def matrices_of(weights: Weights) -> list[Matrix]:
-    """Return all matrices that a step multiplies: those of the layers, and the head."""
+    """Return all matrices that a step multiplies: the output head, and the matrices of all layers."""
     names = ("query", "key", "value", "out", "gate", "up", "down")
     return [weights.head, *(getattr(layer, name) for layer in weights.layers for name in names)]

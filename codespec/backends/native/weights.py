@@ -1,6 +1,6 @@
 """Read a Llama-shaped model for the native kernels, from a GGUF file or a folder in the Hugging Face layout.
 
-Quantized matrices are packed without loss, and float matrices become 8-bit blocks of 32 numbers.
+Quantized matrices are packed without loss, and float matrices are quantized to 8-bit blocks of 32 numbers.
 """
 
 from __future__ import annotations
@@ -54,23 +54,23 @@ _SHARED = (  # fields that `Weights` takes over from `Shape`
 
 
 class Unsupported(ModelError):
-    """An intact model whose whole step the kernels do not compute; torch may compute it with native products."""
+    """Error for an intact model that the native kernels do not support; torch may run it with native products."""
 
 
 def refused(where: Path, feature: str) -> Unsupported:
-    """Return the error for an intact model with a feature that the kernels do not compute."""
+    """Return the error for an intact model with a feature that the native kernels do not support."""
     what = f"{where} can't be computed by the native kernels (unsupported: {feature})"
     return Unsupported(what, "use dtype bfloat16")
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The sizes and constants in a model's configuration. Fields that are not listed here are those of `Weights`.
+    """Sizes and constants from a model's configuration. Fields not listed here have the same meaning as in `Weights`.
 
     context  maximum length of a text in tokens
-    window   number of positions that a row attends to; 0: all
-    factors  rotary factors that are computed from the configuration; None: a tensor holds them, if there are any
-    tied     whether the embedding is the head even if there is a tensor for the head
+    window   number of positions that a row attends to (0: all)
+    factors  rotary factors computed from the configuration (None: read from a tensor if the model has one)
+    tied     whether the embedding also serves as the output head, even if the model has a tensor for the head
     """
 
     layers: int
@@ -95,7 +95,7 @@ class Shape:
 
 
 def read_file_shape(header: Header) -> Shape:
-    """Read the settings of a GGUF file. Raises ModelError for a model that the kernels do not compute."""
+    """Read a model's shape from a GGUF file. Raises ModelError for a model that the native kernels do not support."""
     settings = Settings(header)
     if settings.name not in NATIVE_GGUF:
         raise refused(header.file, f"the architecture {settings.name!r}")
@@ -138,7 +138,7 @@ def read_file_shape(header: Header) -> Shape:
 
 
 def read_folder_shape(folder: Path, config: Json) -> Shape:
-    """Read a folder's config.json. Raises ModelError for a model that the kernels do not compute."""
+    """Read a model's shape from config.json. Raises ModelError for a model that the native kernels do not support."""
     try:
         return _folder_shape(folder, config)
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
@@ -193,7 +193,7 @@ def _folder_shape(folder: Path, config: Json) -> Shape:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A tensor in a mapped file: the shape with rows first, GGUF's number of the format, and the offset in `data`."""
+    """A tensor in a memory-mapped file: its shape (rows first), GGUF's format number, and its offset in `data`."""
 
     shape: tuple[int, ...]
     kind: int
@@ -202,13 +202,13 @@ class Stored:
 
 
 def map_file_tensors(header: Header) -> dict[str, Stored]:
-    """Map a GGUF file and return its tensors by name."""
+    """Map a GGUF file into memory, and return its tensors by name."""
     data = _map(header.file)
     return {name: Stored(tensor.shape, tensor.kind, tensor.start, data) for name, tensor in header.tensors.items()}
 
 
 def map_folder_tensors(files: ModelFiles) -> dict[str, Stored]:
-    """Map a folder's weights and return the tensors by GGUF's names. Raises ModelError for unsupported tensors."""
+    """Map a folder's weight files, and return the tensors by GGUF name. Raises ModelError for unsupported tensors."""
     tensors: dict[str, Stored] = {}
     for file in weight_files(files.path):
         data = _map(file)
@@ -236,7 +236,7 @@ def _map(file: Path) -> mmap.mmap:
 
 
 class Reader:
-    """The tensors of mapped files. Methods raise ModelError for missing, misshapen and unreadable tensors."""
+    """The tensors of memory-mapped files. Methods raise ModelError for tensors that are missing or unsupported."""
 
     def __init__(self, where: Path, tensors: Mapping[str, Stored], pool: Pool) -> None:
         self.where, self.tensors, self._pool = where, tensors, pool
@@ -247,7 +247,7 @@ class Reader:
         return name in self.tensors
 
     def rows(self, name: str, width: int, count: int | None = None) -> tuple[Stored, Bytes]:
-        """Return a tensor and its rows [count, bytes per row] of `width` numbers each. `count` None: any number."""
+        """Return a tensor and its rows [count, bytes per row] of `width` numbers each. `count` may be None."""
         tensor = self.tensors.get(name)
         if tensor is None:
             raise broken(self.where, f"it has no tensor {name}")
@@ -266,7 +266,7 @@ class Reader:
         return tensor, data.reshape(height, each)
 
     def matrix(self, name: str, outputs: int, inputs: int, first: int = 0, whole: int = 0) -> Matrix:
-        """Pack a matrix [outputs, inputs]: a tensor, or the rows from `first` on of a tensor with `whole` rows."""
+        """Pack a matrix [outputs, inputs] from a whole tensor, or from row `first` on in a tensor with `whole` rows."""
         tensor, rows = self.rows(name, inputs, whole or outputs)
         if inputs % GROUP:
             raise refused(self.where, f"the width {inputs} of {name}")
@@ -285,14 +285,14 @@ class Reader:
         return self.vector(name, size) if self.has(name) else None
 
     def forget(self) -> None:
-        """Release the memory of the mapped pages: packed weights do not need the files."""
+        """Release the memory of the mapped files, which packed weights do not need."""
         if hasattr(mmap, "MADV_DONTNEED"):
             for data in {id(tensor.data): tensor.data for tensor in self.tensors.values()}.values():
                 data.madvise(mmap.MADV_DONTNEED)
 
 
 def load_weights(shape: Shape, reader: Reader) -> Weights:
-    """Pack a model's weights. Raises ModelError for a model that the kernels do not compute."""
+    """Pack a model's weights. Raises ModelError for a model that the native kernels do not support."""
     embedding, rows = reader.rows("token_embd.weight", shape.hidden)
     untied = reader.has("output.weight") and not shape.tied
     # The head is the largest matrix. Packing it first keeps the peak of memory low.

@@ -154,8 +154,8 @@ def test_the_folder_says_how_texts_begin_and_end(tmp_path: Path) -> None:
         ({}, {"blk.0.attn_sinks.weight": np.ones(4, np.float32)}, r"its tensor blk\.0\.attn_sinks"),
         ({}, {"rope_freqs.weight": np.full(8, 3, np.float32)}, "its rotary factors"),
         ({}, {"output_norm.weight": np.full(HIDDEN, np.nan, np.float32)}, "holds a value that is not a number"),
-        ({"split.count": 3}, {}, "one of 3 parts: join them"),
-        ({"general.type": "adapter"}, {}, "contains an adapter, not a whole model: merge it"),
+        ({"split.count": 3}, {}, "one of 3 parts of a model: join the parts"),
+        ({"general.type": "adapter"}, {}, "contains an adapter, not a whole model: merge the adapter"),
         ({"general.type": "mmproj"}, {}, "the image part of a model"),
         ({"general.type": "imatrix"}, {}, "statistics"),
         ({"general.alignment": 24}, {}, "its alignment is not a power of two"),
@@ -208,14 +208,14 @@ def test_an_unknown_architecture_is_one_sentence(tmp_path: Path) -> None:
 
 def test_a_vocabulary_alone_is_one_sentence(tmp_path: Path) -> None:
     write_vocabulary(tmp_path / "m.gguf", "smollm")
-    refused(tmp_path / "m.gguf", "contains only a vocabulary, not a whole model: use the file with the weights")
+    refused(tmp_path / "m.gguf", "contains only a vocabulary, not a whole model: use the file that contains")
 
 
 def test_a_number_format_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
     file = write_model(tmp_path / "m.gguf")
     data = bytearray(file.read_bytes())
     at = data.index(b"blk.0.attn_k.weight") + len(b"blk.0.attn_k.weight") + 4 + 16
-    for kind, sentence in ((9, "is quantized as Q8_1, which can't be read"), (77, "its number format 77")):
+    for kind, sentence in ((9, "is quantized as Q8_1, which is not supported"), (77, "its number format 77")):
         data[at : at + 4] = struct.pack("<I", kind)
         file.write_bytes(data)
         refused(file, sentence)
@@ -250,8 +250,8 @@ HUGE = 1 << 60
         (MAGIC + bytes(4), "it ends within its header"),
         (struct.pack("<4sIQQ", MAGIC, 1, 0, 0), "of version 1"),
         (struct.pack(">4sIQQ", MAGIC, 3, 0, 0), "big-endian"),
-        (struct.pack("<4sIQQ", MAGIC, 3, HUGE, 0), "counts too many entries"),
-        (struct.pack("<4sIQQ", MAGIC, 3, 0, HUGE), "counts too many entries"),
+        (struct.pack("<4sIQQ", MAGIC, 3, HUGE, 0), "declares too many entries"),
+        (struct.pack("<4sIQQ", MAGIC, 3, 0, HUGE), "declares too many entries"),
         (START + struct.pack("<Q", HUGE), "it ends within its header"),
         (START + struct.pack("<Q1sI", 1, b"k", 8) + struct.pack("<Q", HUGE), "it ends within its header"),
         (START + struct.pack("<Q1sI", 1, b"k", 9) + struct.pack("<IQ", 8, HUGE), "it ends within its header"),

@@ -172,12 +172,12 @@ def beyond(writer: Any) -> None:
     ("change", "sentence"),
     [
         (pre(""), "does not specify how its tokenizer splits text .*use a file that was converted after"),
-        (pre("some-new-one"), "splits text as 'some-new-one'"),
-        (model("bert"), "has a bert tokenizer"),
+        (pre("some-new-one"), "has the pre-tokenizer 'some-new-one'"),
+        (model("bert"), "has the tokenizer 'bert'"),
         (without("tokenizer.ggml.tokens"), "has no vocabulary"),
         (replaced("tokenizer.ggml.token_type", [1, 1]), "its tokens and their types do not match"),
         (replaced("tokenizer.ggml.merges", ["x nothing"]), "its merges do not fit"),
-        (replaced("tokenizer.ggml.merges", [1, 2]), "its merges are not texts"),
+        (replaced("tokenizer.ggml.merges", [1, 2]), "its merges are not strings"),
         (replaced("tokenizer.ggml.tokens", ["a", "a"]), "its tokens and their types do not match"),
         (beyond, "is beyond its vocabulary"),
     ],
@@ -197,7 +197,7 @@ def test_what_would_be_spelled_otherwise_is_one_sentence(change: Any, sentence: 
     [
         (lambda scores: [0.0] * len(scores), False, "gives several tokens the same score"),
         (lambda scores: scores[:-1], False, "has no scores"),
-        (lambda scores: scores, True, "inserts spaces after its added tokens"),
+        (lambda scores: scores, True, "inserts spaces after added tokens"),
     ],
 )
 def test_pieces_that_would_be_spelled_otherwise_are_one_sentence(

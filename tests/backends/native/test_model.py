@@ -73,7 +73,9 @@ def test_an_instruction_set_is_forced_by_the_environment(monkeypatch: pytest.Mon
         found[path] = texts(run(engine, varied_requests(max_tokens=8)))
     assert all(each == found["scalar"] for each in found.values())
     monkeypatch.setenv("CODESPEC_NATIVE_PATH", "mmx")
-    with pytest.raises(ModelError, match=r"CODESPEC_NATIVE_PATH = 'mmx' can't run on this processor: use .*scalar\.$"):
+    with pytest.raises(
+        ModelError, match=r" = 'mmx' can't run on this processor: set CODESPEC_NATIVE_PATH to one of .*scalar\.$"
+    ):
         native()
 
 
