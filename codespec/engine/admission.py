@@ -1,4 +1,4 @@
-"""Turn a request into sequences: build the prompt and set its stop conditions."""
+"""Turn a request into sequences: build the prompt and set the stop conditions."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ RESERVED = 128  # minimum of tokens that an editor prompt leaves free
 class Admission:
     """Creates the sequences of one engine's requests.
 
-    `context` is the limit in target tokens for prompt and completion together. `budget` limits an editor prompt (0: all
-    that the completion leaves), because a new document is prefilled while the user waits. The budget is the same for
-    all prompts of a document, since a change would move its windows. Raw prompts are not limited by it. With `reading`,
-    the machine's prefill speed, a request's `first_answer_ms` can lower the limit.
+    `context` is the maximum number of target tokens of prompt and completion together. `budget` limits the tokens of an
+    editor prompt, because a new document is prefilled while the user waits (0: no limit besides `context`). All prompts
+    of a document have the same budget, because another budget would select another part of the document. `budget` does
+    not limit raw prompts. If `reading` (the machine's prefill speed) is given, a request's `first_answer_ms` can lower
+    the budget.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class Admission:
         self._layouts = Layouts()
 
     def admit(self, request: CompletionRequest) -> list[Sequence]:
-        """Return one sequence per choice; all share the prefill of the first.
+        """Return one sequence per choice of the request; all choices share the prefill of the first.
 
         Raises RequestError with the name of the invalid field.
         """
@@ -99,7 +100,7 @@ class Admission:
         return min(room, self.budget)
 
     def _ready_made(self, request: CompletionRequest) -> TokenPrompt:
-        """Return a prompt given as ids, unchanged: trimming it would change its meaning."""
+        """Return a prompt that was given as token ids, without trimming, which would change the prompt's meaning."""
         ids, room, known = request.prompt_ids, self.context - request.max_tokens, len(self.target.token_bytes)
         demand(all(0 <= token < known for token in ids), "prompt_ids", f"ids between 0 and {known - 1}")
         demand(len(ids) <= room, "prompt_ids", f"at most {room} tokens long with this max_tokens, and has {len(ids)}")
@@ -122,10 +123,10 @@ class Admission:
 
 
 def reserve(request: CompletionRequest, context: int) -> int:
-    """Return the tokens reserved for the completion.
+    """Return the number of tokens reserved for the completion.
 
-    Editor requests use a few fixed sizes, so that a warm-up, a short and a long completion at one position have the
-    same prompt.
+    Editor requests reserve one of a few fixed numbers, so that a warm-up, a short completion and a long completion at
+    the same position have the same prompt.
     """
     if request.shape == "raw":
         return request.max_tokens

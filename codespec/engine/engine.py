@@ -1,7 +1,7 @@
-"""The engine: serve many requests with one target and its proposers, one step at a time.
+"""Serve many requests with one target model and its proposers, one step at a time.
 
-A round is schedule, propose, retokenize, trim, verify, accept, commit. This module defines the order; other modules
-implement the stages. Not thread-safe: only one thread may call it.
+A round has seven stages: schedule, propose, retokenize, trim, verify, accept and commit. This module defines the order
+of the stages, which other modules implement. An engine is not thread-safe: only one thread may call its methods.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ Tell = Callable[[str], None]
 class Engine:
     """Completes requests with a target model, sped up by the drafts of `proposers`, which are asked in order.
 
-    At most `max_batch` sequences take part in a step; the others wait in `queue`. The target's cache has `slots`
-    slots (0: `max_batch`); further slots keep recent completions cached. The prompts of a step share `prefill_chunk`
-    rows. `caps` limit the drafts of any policy, by `class` or `language.class`; the language's cap takes precedence.
+    At most `max_batch` sequences take part in a step; the other sequences wait in `queue`. The target's cache has
+    `slots` slots (`max_batch`, if 0); slots beyond `max_batch` keep recent completions cached. A step prefills at most
+    `prefill_chunk` tokens of all prompts together. `caps` maps a syntax class, or `language.class`, to the maximum
+    draft length under any policy; `language.class` takes precedence.
     """
 
     def __init__(
@@ -79,37 +80,37 @@ class Engine:
 
     @property
     def max_batch(self) -> int:
-        """Maximum number of requests that run concurrently."""
+        """Maximum number of sequences that run concurrently."""
         return self.queue.slots
 
     @property
     def context(self) -> int:
-        """Maximum target tokens of a request, prompt and completion together."""
+        """Maximum number of target tokens of a request's prompt and completion together."""
         return self._admission.context
 
     @property
     def prompt_budget(self) -> int:
-        """Maximum target tokens of an editor prompt."""
+        """Maximum number of target tokens of an editor prompt."""
         return self._admission.budget
 
     @property
     def mode(self) -> Mode:
-        """The effective mode. It may differ from the configured one; `notes` says why."""
+        """The effective mode, exact or fast; `notes` gives the reason if the configured mode is another one."""
         return "exact" if self.target.exact else "fast"
 
     @property
     def variance(self) -> str:
-        """Why exact mode does not hold although it is configured; "" if it holds or was not requested."""
+        """The reason why the configured exact mode does not hold, or "" if exact mode holds or was not requested."""
         return self.target.variance
 
     @property
     def kernel(self) -> str:
-        """The kernels of the target's products; "" for torch's own."""
+        """The name of the kernels that compute the target's matrix products, or "" for the kernels of torch."""
         return self.target.kernel
 
     @property
     def caches(self) -> dict[str, CacheUse]:
-        """Usage of the target's and the drafter's caches. May be read from another thread."""
+        """Usage of the target's and the drafter's caches, which any thread may read."""
         found = {"target": CacheUse.of(self._batch.pool, self.target.cache)}
         if drafter := self._drafter:
             found["drafter"] = CacheUse.of(drafter.slots, drafter.model.cache)
@@ -121,10 +122,10 @@ class Engine:
 
     @classmethod
     def load(cls, **settings: Any) -> Engine:
-        """Load target and drafter with the settings of `EngineConfig`. `drafter=None` means no drafter.
+        """Load a target and a drafter with settings of `EngineConfig`. `drafter=None` means no drafter.
 
-        Settings that are not given come from CODESPEC_* variables, then from the user's configuration file, as for
-        every command. Raises ConfigError for unknown ones.
+        Settings that are not given come from CODESPEC_* environment variables, or else from the user's configuration
+        file, as in every command. Raises ConfigError if a setting is unknown.
         """
         values = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
         if "drafter" in values and values["drafter"] is None:
@@ -133,9 +134,9 @@ class Engine:
 
     @classmethod
     def build(cls, config: EngineConfig, tell: Tell = lambda phase: None, pair: PairFiles | None = None) -> Engine:
-        """Load the configured models and build the engine. `tell` is called with the name of each phase.
+        """Load the configured models and build the engine. `tell` is called with the name of each loading phase.
 
-        `pair`: the models' files, if they are open already.
+        `pair` holds the models' files if they are already open.
         """
         return cls(**load_parts(config, tell, pair))
 
@@ -147,11 +148,11 @@ class Engine:
         config: EngineConfig,
         head: LoadedHead | None = None,
     ) -> Engine:
-        """Build an engine from loaded models and an optional head, whose target must already be tapped."""
+        """Build an engine from loaded models. With a head, the target must already record its hidden states."""
         return cls(**prepare(target, drafter, config, lambda phase: None, head))
 
     def complete(self, requests: collections.abc.Sequence[CompletionRequest]) -> list[Completion]:
-        """Complete all requests as a batch. Return one Completion per request, including its alternatives."""
+        """Complete all requests as a batch. Return one Completion per request, with further choices as alternatives."""
         jobs = [self._admit(request, listening=False) for request in requests]  # all are admitted before any is queued
         for job in jobs:
             self.queue.add(job)
@@ -165,7 +166,7 @@ class Engine:
         return [replace(choices[0], alternatives=tuple(choices[1:])) for choices in done]
 
     def stream(self, request: CompletionRequest) -> collections.abc.Iterator[Event]:
-        """Complete one request and yield its events as they are committed. Closing the iterator cancels it."""
+        """Complete one request and yield its events after each round. Closing the iterator cancels the request."""
         job = self._admit(request, listening=True)
         self.queue.add(job)
         try:
@@ -177,13 +178,13 @@ class Engine:
             self.queue.end(job)
 
     def submit(self, request: CompletionRequest) -> list[Sequence]:
-        """Queue a request and return one sequence per choice. Raises RequestError if it is invalid."""
+        """Queue a request and return one sequence per choice. Raises RequestError if the request is invalid."""
         job = self._admit(request, listening=False)
         self.queue.add(job)
         return job.sequences
 
     def start(self, job: Job) -> None:
-        """Create the sequences of a waiting job. Raises RequestError if its request is invalid."""
+        """Create the sequences of a waiting job. Raises RequestError if the job's request is invalid."""
         began = time.perf_counter()
         sequences = self._admission.admit(job.request)
         for sequence in sequences:
@@ -194,26 +195,26 @@ class Engine:
         job.sequences = sequences
 
     def look_up_in(self, owner: Owner, files: collections.abc.Sequence[bytes]) -> None:
-        """Set the files that drafts for this owner's texts may copy from. Replaces the previous files."""
+        """Set the files from which drafts for this owner's texts may be copied, replacing the previous files."""
         for proposer in self.proposers:
             if isinstance(proposer, SuffixProposer):
                 proposer.look_up_in(owner, files)
 
     def _admit(self, request: CompletionRequest, listening: bool) -> Job:
-        """Create a job for a request that arrives now, and start it."""
+        """Create and start a job for a request that arrives now."""
         job = Job(request, arrived=time.perf_counter(), listening=listening)
         self.start(job)
         return job
 
     def close(self) -> None:
-        """Save the learned state. The engine stays usable."""
+        """Save the learned state. The engine can still be used."""
         self.policy.close()
 
     def step(self, chosen: collections.abc.Collection[Sequence] | None = None) -> None:
-        """Run one round for the sequences that were chosen for it (None: the queue chooses).
+        """Run one round for the `chosen` sequences (None: the queue chooses them).
 
-        The others pause and need no slots. Pausing changes no text, and resuming recomputes nothing unless the slot was
-        taken.
+        All other sequences pause and release their slots. A pause does not change a text, and nothing is recomputed
+        after a pause unless another sequence has taken the slot.
         """
         if chosen is None:
             chosen = self.queue.next_round(time.perf_counter(), self.start)
@@ -226,7 +227,7 @@ class Engine:
         self._read_ahead()
 
     def _seat(self, chosen: list[Sequence]) -> None:
-        """Release the slots of running sequences that are not chosen, and assign slots to chosen ones without."""
+        """Release the slots of running sequences that are not chosen, and give each chosen sequence a slot."""
         for sequence in [running for running in self._batch.running if running not in chosen]:
             self._batch.leave(sequence)
             sequence.slot, sequence.cached = -1, 0
@@ -241,7 +242,7 @@ class Engine:
     def _round(self, sequences: list[Sequence]) -> None:
         """Run one round of speculative decoding (Leviathan et al. 2023) with drafts as text.
 
-        A sequence in prefill takes part without a draft.
+        A sequence whose prompt is still being prefilled takes part without a draft.
         """
         record = RoundRecord()
         with record.timed("schedule"):
@@ -261,9 +262,9 @@ class Engine:
         self._book(record, turns, tokens)
 
     def _plan(self, sequences: list[Sequence]) -> DraftPlan:
-        """Return the policy's plan, limited to the user's caps and what the requests need besides their bonus tokens.
+        """Return the policy's plan, with each cap lowered to the user's cap and to the tokens that the request needs.
 
-        A limit is 0 during prefill and for texts of fewer than `warmup` tokens.
+        The target adds one token to each draft. A cap is 0 during prefill and for texts of fewer than `warmup` tokens.
         """
         for sequence in sequences:
             decides = sequence.feed == sequence.num_pending and len(sequence.ids) >= self.warmup
@@ -284,7 +285,7 @@ class Engine:
         return self.caps.get(f"{language}.{context}", self.caps.get(context, sequence.room))
 
     def _commit(self, turn: Turn, verdict: Verdict | None, draft: Draft) -> int:
-        """Commit a verdict and count it. Return the number of committed tokens."""
+        """Commit a verdict, add it to the metrics, and return the number of committed tokens."""
         if verdict is None:
             return 0
         taken = commit(turn.sequence, turn.candidates, verdict, draft, self.target.token_bytes)
@@ -296,9 +297,9 @@ class Engine:
         return bool(self.proposers) and (self.speculate if wanted is None else wanted)
 
     def _read_ahead(self) -> None:
-        """Prefill the proposers for warm-ups that the target has finished, one chunk per step.
+        """Prefill the proposers for warm-ups whose target prefill is complete, one chunk per step.
 
-        A warm-up ends when all proposers have finished.
+        A warm-up ends when all proposers have finished their prefill.
         """
         for sequence in [s for s in self._batch.running if s.only_reads and not s.num_wanted]:
             if not (self._speculates(sequence) and any([each.commit(sequence) for each in self.proposers])):
@@ -317,7 +318,7 @@ class Engine:
             proposer.release(sequence, reason)
 
     def _book(self, record: RoundRecord, turns: list[Turn], tokens: list[int]) -> None:
-        """Record the round for the engine and for each sequence, and finish the sequences that ended."""
+        """Add the round to the metrics and to each sequence's stats, and finish the sequences that ended."""
         record.tokens = sum(tokens)
         record.prefilled = sum(turn.feed for turn in turns if turn.sequence.stats.rounds <= 1)
         reading = sum(turn.feed for turn in turns if turn.feed > 1)
@@ -337,7 +338,7 @@ class Engine:
                 self._finish(turn.sequence, turn.sequence.finish_reason)
 
     def _plain_round(self, turns: list[Turn]) -> float:
-        """Return the seconds of a plain round (one token per sequence), or 0 if the policy knows no costs."""
+        """Return the seconds of a round without drafts (one token per sequence), or 0 if the policy has no costs."""
         length = sum(len(turn.sequence.ids) for turn in turns) / len(turns)
         return self.policy.seconds(len(turns), len(turns), length)
 
@@ -371,7 +372,7 @@ class Batch:
             sequence.stats.queue_ms = (time.perf_counter() - sequence.started) * 1000
 
     def leave(self, sequence: Sequence) -> None:
-        """Release the slot; its keys and values stay available to requests with the same prefix."""
+        """Release a sequence's slot, whose keys and values remain available to requests with the same prefix."""
         self.running.remove(sequence)
         length = self.target.resume(sequence.slot, min(sequence.cached, len(sequence.ids)))
         self.pool.release(sequence.slot, sequence.ids[:length], self._rotary_key(sequence))

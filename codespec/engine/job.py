@@ -1,7 +1,7 @@
-"""A request on its way through the engine: its client's handle, and the job that generates its text.
+"""The two forms of a request in the engine: a handle for its client, and a job that generates the text.
 
 Equal requests share a job. A handle is used on the event loop and a job on the engine's thread; only `Job.handles` and
-`RequestHandle.job` join them.
+`RequestHandle.job` connect handles and jobs.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ Message = Event | CodespecError  # an error is the last message, possibly after 
 
 
 class Priority(IntEnum):
-    """The order in which requests are served.
+    """The priority of a request; the lowest number is served first.
 
-    An edit yields to completions, a warm-up to all requests for text, and a prefetch to all client requests.
+    Completions are served before edits, requests for text before warm-ups, and client requests before prefetches.
     """
 
     INTERACTIVE = 0
@@ -44,10 +44,11 @@ class Priority(IntEnum):
 
 
 class RequestHandle:
-    """One client's request and its unread events, at most one completion: a slow client delays no other.
+    """One client's request and its unread events, which are buffered so that a slow client does not delay others.
 
-    `notes` tell the client how its request was read. The handles of one HTTP request share a `batch`. The text ends
-    once it has rewritten the `window`. `arrived` is in seconds of perf_counter.
+    `notes` tell the client how the daemon interpreted the request. The handles of one HTTP request share a `batch`.
+    If a `window` is given, generation ends once the text contains the whole rewritten window. `arrived` is the
+    request's arrival time in seconds of `time.perf_counter`.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class RequestHandle:
 
     @property
     def owner(self) -> Owner:
-        """The client and the document being edited; "" if the client did not name one."""
+        """The client and the edited document, whose name is "" if the client did not send one."""
         return self.request.owner
 
     @property
@@ -92,18 +93,18 @@ class RequestHandle:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens written so far, over all choices."""
+        """Number of tokens generated so far, over all choices."""
         return sum(self._written.values())
 
     @property
     def waits(self) -> bool:
-        """Whether the engine has not started this request."""
+        """Whether the engine has not yet started this request."""
         return not self.over and self.first_text is None and not (self.job and self.job.sequences)
 
     def supersedes(self, older: RequestHandle) -> bool:
         """Return whether this request replaces an older one for the same document.
 
-        A warm-up replaces no request for text. Edits and completions of a document do not replace each other.
+        A warm-up does not replace a request for text. Edits and completions of a document do not replace each other.
         """
         if not self.owner.document or self.owner != older.owner or self.batch is older.batch:
             return False
@@ -111,7 +112,7 @@ class RequestHandle:
         return len(kinds) == 1 and self.priority <= older.priority
 
     def push(self, messages: Iterable[Message]) -> None:
-        """Add messages from the engine's thread. Drop those that arrive after the end."""
+        """Add messages from the engine's thread, but drop messages that arrive after the request has ended."""
         for message in messages:
             if not self.over and not (isinstance(message, DoneEvent) and message.choice not in self._open_choices):
                 self._record(message)
@@ -119,7 +120,7 @@ class RequestHandle:
         self._received.set()
 
     async def events(self) -> AsyncIterator[Event]:
-        """Yield all events in order, up to the last choice's DoneEvent. Raise the error that ended the request."""
+        """Yield all events in order, up to the last choice's DoneEvent. Raises the error that ended the request."""
         while self._messages or not self.over:
             while not self._messages:
                 self._received.clear()
@@ -150,11 +151,11 @@ class RequestHandle:
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """A request in the engine's queue, with one sequence per choice once it has started.
+    """A request in the engine's queue; a started job has one sequence per choice.
 
-    A job starts after `arrived`, which is in the future for a planned prefetch. After a failed round it runs again,
-    `alone`; the engine then generates the same text, and `read_events` returns only the part that it has not returned
-    before.
+    A job starts after the time `arrived`, which is in the future for a planned prefetch. After a failed round, the job
+    is restarted `alone`: the engine generates the same text again, and `read_events` returns only the part that was not
+    returned before.
     """
 
     request: CompletionRequest
@@ -175,7 +176,7 @@ class Job:
 
     @property
     def deadline(self) -> float | None:
-        """The time at which the text is final; None if there is none."""
+        """The time at which generation is stopped, or None if the request has no time limit."""
         limit = self.request.deadline_ms
         return None if limit is None else self.arrived + limit / 1000
 
@@ -198,18 +199,21 @@ class Job:
 
     @property
     def runnable(self) -> list[int]:
-        """Numbers of the choices that can run in the next round; only the first until the prompt is prefilled."""
+        """Numbers of the choices that can run in the next round; until the prompt is prefilled, only the first can."""
         if not self.sequences or not (self.sequences[0].num_generated or self.sequences[0].finish_reason):
             return [0]
         return [number for number, sequence in enumerate(self.sequences) if not sequence.finish_reason]
 
     def restart(self) -> None:
-        """Return to the state before the start, to run alone."""
+        """Reset the job to its state before the start, so that it runs again, alone."""
         self.sequences, self.first_token, self.alone = [], None, True
         self._written.clear()
 
     def computes(self, handle: RequestHandle) -> bool:
-        """Return whether this job also answers a handle's request. One with a time limit can't join a started job."""
+        """Return whether this job also answers a handle's request.
+
+        A request with a time limit can't join a started job.
+        """
         request, window = handle.request, self.answer.window if self.answer is not None else None
         if self.priority == Priority.PREFETCH:
             return answers(self.request, request)
@@ -217,7 +221,7 @@ class Job:
         return (self.request, window) == (request, handle.window) and not (limited and self.sequences)
 
     def join(self, handle: RequestHandle) -> None:
-        """Let a client share this job. A prefetch becomes that client's request."""
+        """Add a client's handle to this job. A prefetch becomes the client's own request."""
         if self.priority == Priority.PREFETCH:
             self.request, self.priority, self.arrived = handle.request, handle.priority, handle.arrived
         self.priority = min(self.priority, handle.priority)
@@ -225,7 +229,7 @@ class Job:
         handle.job = self
 
     def leave(self, handle: RequestHandle) -> bool:
-        """Remove a client's handle. Return whether it was here, and the last."""
+        """Remove a client's handle, and return whether it was the job's last handle."""
         if handle not in self.handles:
             return False
         self.handles.remove(handle)
@@ -233,7 +237,7 @@ class Job:
         return not self.handles
 
     def read_events(self) -> list[Event]:
-        """Return the events since the last call."""
+        """Return the events that have occurred since the last call."""
         fresh: list[Event] = empty_completions(self.request, self.ended) if self.ended else []
         for sequence in self.sequences:
             fresh += [unsent for event in sequence.events if (unsent := self._unsent(event)) is not None]
@@ -269,7 +273,7 @@ class Job:
 
 
 def join(handle: RequestHandle, jobs: Iterable[Job]) -> Job:
-    """Return the job among these that computes a handle's request, or a new one. The handle has joined it."""
+    """Add a handle to the job that computes the handle's request, or to a new job, and return the job."""
     job = next((job for job in jobs if job.computes(handle)), None)
     if job is None:
         answer = AnswerReader(handle.window) if handle.window is not None else None
@@ -279,10 +283,10 @@ def join(handle: RequestHandle, jobs: Iterable[Job]) -> Job:
 
 
 def answers(prefetched: CompletionRequest, request: CompletionRequest) -> bool:
-    """Return whether a prefetched request, which has no time limit, has the same text as this one.
+    """Return whether the text of a prefetched request, which has no time limit, also answers `request`.
 
-    The two must be equal except for that limit, the client's prediction, and the start of the prefix if the client
-    sends only the last part of a long one.
+    Both requests must be equal except for the time limit, the client's prediction, and the start of a long prefix, of
+    which a client may send only the last part.
     """
     moved = request.prefix_offset - prefetched.prefix_offset
     if request.after_first_ms is not None or moved < 0 or prefetched.prefix[moved:] != request.prefix:
@@ -292,7 +296,7 @@ def answers(prefetched: CompletionRequest, request: CompletionRequest) -> bool:
 
 
 def follow_up(request: CompletionRequest, messages: Collection[Message]) -> CompletionRequest | None:
-    """Return the editor's next request if the user accepts this text; None for several choices or no text."""
+    """Return the editor's next request if the user accepts this text, or None for several choices or no text."""
     if not request.document or request.n != 1:
         return None
     reasons = [message.completion.finish_reason for message in messages if isinstance(message, DoneEvent)]

@@ -1,7 +1,7 @@
 """Aggregate counts and timings of the engine over all requests.
 
-The engine's thread updates them. Any thread may take a `snapshot`, which blocks the engine only while a few hundred
-numbers are copied.
+The engine's thread updates the metrics. Any thread may take a `snapshot`, which blocks the engine only while a few
+hundred numbers are copied.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ NOBODY = "none"  # proposer label for rounds without a draft
 
 @dataclass(slots=True)
 class Metrics:
-    """Sums since the engine was created: seconds by phase, each step counted once, and counts of all finished requests.
+    """Totals since the engine was created: the seconds of all steps by phase, and the stats of all finished requests.
 
-    `context_s` (syntax tracking) is included in the other phases. If a step both prefills and decodes, its forward is
-    split between `prefill_s` and `verify_s` by rows. `goodput_tokens` and `goodput_s` cover the steps that prefilled
-    nothing and whose plain cost is known; `plain_s` is that cost from the cost table.
+    The time `context_s` (syntax tracking) is also included in the other phases. If a step both prefills and decodes,
+    the time of its forward is split between `prefill_s` and `verify_s` in proportion to the rows. `goodput_tokens` and
+    `goodput_s` count steps without prefill for which the cost of plain decoding is known; `plain_s` is that cost.
 
     `tallies` counts rounds as they are committed, with these keys:
         ("drafts" | "draft_tokens" | "accepted_tokens", proposer, context, language)
         ("accepted_at", proposer, position)   positions count from 0
         ("length", proposer, draft tokens)
-        ("rounds", "plain" | "full" | "partial" | "none")
+        ("rounds", "plain" | "full" | "partial" | "none").
     Proposers, contexts and languages come from fixed sets, so a request can't create new keys.
     """
 
@@ -72,7 +72,7 @@ class Metrics:
                 self.plain_s += record.plain
 
     def count_round(self, sequence: Sequence, candidates: Candidates, taken: Verdict) -> None:
-        """Add one sequence's verified round. `taken` is the part of the verdict that became text."""
+        """Count one sequence's verified round. `taken` is the part of the verdict that became text."""
         drafted, tallies = len(candidates.ids), self.tallies
         source = candidates.source if drafted else NOBODY
         place = (source, sequence.outlook.context, _language(sequence.request.language, sequence.request.path))
@@ -88,7 +88,7 @@ class Metrics:
                 tallies["accepted_at", source, position] += 1
 
     def count_end(self, stats: Stats) -> None:
-        """Add one finished sequence."""
+        """Add the stats of one finished sequence."""
         with self.lock:
             self.totals.add(stats)
 
@@ -106,12 +106,12 @@ _NUMBERS = tuple(name for name, kind in Metrics.__annotations__.items() if kind 
 
 @lru_cache(maxsize=1024)
 def _language(language: str, path: str) -> str:
-    """Return a known language name, or "unknown"."""
+    """Return the name of a request's language, or "unknown"."""
     return find_language(language, path) or "unknown"
 
 
 def outcome(drafted: int, accepted: int) -> str:
-    """Classify a round's draft: "full", "partial" or "none" accepted, or "plain" without a draft."""
+    """Return how much of a round's draft was accepted ("full", "partial" or "none"), or "plain" without a draft."""
     if not drafted:
         return "plain"
     if accepted == drafted:
@@ -121,11 +121,11 @@ def outcome(drafted: int, accepted: int) -> str:
 
 @dataclass(slots=True)
 class RoundRecord:
-    """Timings of one round in seconds by phase, and its results.
+    """The results of one round, and its timings in seconds by phase.
 
-    `context` (syntax tracking) is included in the phases. `prompt_share` is the prompts' share of the forward's rows
-    and `prefilled` the number of prompt rows. `tokens` is the number of committed tokens. `plain` is the time that
-    plain decoding would have taken for them, 0 if unknown.
+    The time `context` (syntax tracking) is also included in the other phases. `prompt_share` is the share of prompt
+    rows among the forward's rows, and `prefilled` is the number of prompt rows. `tokens` is the number of committed
+    tokens. `plain` is the time that plain decoding would have taken for the committed tokens, or 0 if unknown.
     """
 
     schedule: float = 0.0
@@ -141,14 +141,14 @@ class RoundRecord:
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
-        """Add the duration of the block to a phase."""
+        """Add the duration of the `with` block to the time of a phase."""
         began = time.perf_counter()
         yield
         setattr(self, phase, getattr(self, phase) + time.perf_counter() - began)
 
     @property
     def rest(self) -> float:
-        """Seconds outside drafting and the forward."""
+        """Seconds spent outside drafting and the target's forward."""
         return self.schedule + self.commit
 
     @property
@@ -157,7 +157,7 @@ class RoundRecord:
         return self.propose + self.retokenize + self.verify + self.rest
 
     def add_to(self, stats: Stats, *, prompt: bool) -> None:
-        """Add the phases to one sequence's stats. With `prompt`, the forward counts as prefill."""
+        """Add the times of the phases to one sequence's stats. If `prompt` is true, the forward counts as prefill."""
         stats.draft_ms += self.propose * 1000
         stats.retokenize_ms += self.retokenize * 1000
         stats.other_ms += self.rest * 1000

@@ -1,22 +1,22 @@
 """The queue of one engine: every request from its arrival to its end, and the choices that run in the next round.
 
-If more choices can run than there are slots, the requests with the fewest tokens left go first, so that a short request
-does not wait for a long one (shortest remaining time first, Schrage 1968). Clients (scopes: a key, a user) take turns
-in round-robin order, one choice each and then a second choice each, and so do the documents of a client, so that
-sending more requests, or using more documents, does not yield more slots (fair queueing, Nagle 1985). Neither rule lets
-a request starve:
+If more choices can run than there are slots, the requests with the fewest remaining tokens run first, so that a short
+request does not wait for a long one (shortest remaining time first, Schrage 1968). Clients (each API key or user is a
+client) take turns in round-robin order, and so do the documents of a client, so that a client with more requests or
+more documents does not get more slots (fair queueing, Nagle 1985).
 
-- The oldest request owns a quarter of the slots; with fewer than four slots, it goes first for 16 rounds in every 64.
-  If each of its n choices takes r rounds, it ends within r * ceil(n / (slots // 4)) rounds, or with fewer than four
-  slots within 4 * r * ceil(n / slots) + 64, regardless of later arrivals. Then the next request is the oldest.
-- The request with the fewest tokens left begins in the next round, or with fewer than four slots after at most 16.
-- An edit lets completions go first, and a warm-up all requests for text, but for no more than 256 rounds (aging).
+No request starves. The oldest request gets a quarter of the slots; with fewer than four slots, the oldest request runs
+first for 16 rounds in every 64. If each of its n choices takes r rounds, the oldest request ends within
+r * ceil(n / (slots // 4)) rounds, or with fewer than four slots within 4 * r * ceil(n / slots) + 64 rounds, regardless
+of later arrivals. The request with the fewest remaining tokens begins in the next round, or with fewer than four slots
+after at most 16 rounds. Completions run before edits, and requests for text before warm-ups, but an edit or a warm-up
+that has waited 256 rounds counts as a completion (aging). Prefetches run only if there is no other work.
 
-Prefetches run only if there is no other work. The prompts of a round share its rows by the same rule: the
-shortest first, a quarter for the oldest, and each client an equal part of the rest for its shortest.
+The prompts of a round share the prefill rows: a quarter goes to the oldest prompt, then an equal part to the shortest
+prompt of each client, and the rest to the shortest prompts.
 
-Other threads only `put` functions, which the engine's thread calls between two rounds.
-Times are seconds of `time.perf_counter`.
+Other threads may only `put` functions, which the engine's thread calls between two rounds.
+All times in this module are seconds of `time.perf_counter`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ NOTE = "prefetched: computed before it was requested"
 
 
 class PrefetchCache:
-    """Prefetched completions, at most one per document: each with its messages and the time of its end."""
+    """Prefetched completions, at most one per document, each with its messages and the time at which it ended."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[Owner, tuple[CompletionRequest, Collection[Message], float]] = OrderedDict()
@@ -69,7 +69,7 @@ class PrefetchCache:
             self._kept.popitem(last=False)
 
     def take(self, handle: RequestHandle, now: float) -> Collection[Message]:
-        """Return the messages that answer a request, or []. Any newer request for text drops them."""
+        """Remove the prefetched completion of a handle's document; return its messages if they answer the request."""
         if handle.priority != Priority.INTERACTIVE:
             return []
         request, messages, finished = self._kept.pop(handle.owner, (None, [], 0.0))
@@ -80,21 +80,21 @@ class PrefetchCache:
 
 Finish = Callable[[Sequence, FinishReason], None]
 Delivery = tuple[RequestHandle, Collection[Message]]
-Put = Callable[[CodespecError | None], None]  # called with None in its turn, or with the error that no turn comes
+Put = Callable[[CodespecError | None], None]  # called with None, or with an error if the queue is closed
 
 
 class Queue:
-    """All requests of an engine that runs `slots` sequences a round; `finish` ends one and frees what it holds.
+    """All requests of an engine that runs at most `slots` sequences per round; `finish` ends one of its sequences.
 
-    `outbox` collects the messages for handles. With `patience` (None: off), the text of a finished completion is
-    continued as if its user had accepted it, after that many seconds without a request.
+    `outbox` collects the messages for handles. After `patience` seconds without a request (None: never), the engine
+    prefetches what follows a finished completion, as if the user had accepted the completion.
     """
 
     def __init__(self, slots: int = 1, finish: Finish = lambda sequence, reason: None) -> None:
         self.slots = slots
         self.finish = finish
         self.patience: float | None = None
-        self.jobs: list[Job] = []  # in order of arrival; a finished one stays until `end`, or until another arrives
+        self.jobs: list[Job] = []  # in order of arrival; a finished job is removed by `end`, or when another arrives
         self.outbox: list[Delivery] = []
         self.prefetched = PrefetchCache()
         self.rounds = 0
@@ -112,18 +112,21 @@ class Queue:
             self._arrival.notify()
 
     def wait(self, seconds: float | None) -> bool:
-        """Wait at most `seconds` (None: no limit) for a function to be put. Return whether there is one."""
+        """Wait at most `seconds` (None: no limit) for a call of `put`. Return whether a function is waiting."""
         with self._arrival:
             return self._arrival.wait_for(lambda: bool(self._put), seconds)
 
     def call_put(self) -> None:
-        """Call the functions that were put, in order of arrival. One that raises stays for `close`."""
+        """Call the waiting functions in order of arrival. A function that raises an error is left for `close`."""
         for _ in range(len(self._put)):
             self._put[0](None)
             self._put.popleft()
 
     def close(self, error: CodespecError) -> None:
-        """End all requests and functions with an error, without the engine, which may be broken. Refuse new ones."""
+        """End all requests and waiting functions with an error, without the engine, which may be broken.
+
+        Further calls of `put` are refused.
+        """
         with self._arrival:
             self._closed = True
         while self._put:
@@ -132,7 +135,7 @@ class Queue:
         self.jobs.clear()
 
     def idle_for(self, now: float) -> float | None:
-        """Return the seconds until a request can run, or None if there is none."""
+        """Return the seconds until the next request can run, or None if there is no request."""
         return min((max(0.0, job.arrived - now) for job in self.jobs if not job.finished), default=None)
 
     @property
@@ -141,10 +144,10 @@ class Queue:
         return [handle for job in self.jobs for handle in job.handles]
 
     def admit(self, handle: RequestHandle, refusal: CodespecError | None = None) -> None:
-        """Accept a client's request. End an older one for its document, and cancel prefetches that don't serve it.
+        """Accept a client's request, end the older requests that it supersedes, and cancel all other prefetches.
 
-        An edit cancels no prefetch: the completion that the prefetch prepares is still likely. A request with a
-        `refusal` only ends with that error.
+        An edit does not cancel a prefetch, because the prefetched completion is still likely to be requested. A request
+        with a `refusal` is not run and ends with that error.
         """
         if refusal is not None:
             self._send([handle], [refusal])
@@ -169,7 +172,7 @@ class Queue:
             self._plan_prefetch(handle.request, computed)
 
     def abort(self, handle: RequestHandle) -> None:
-        """Drop a client's request; end its job if no other client shares it."""
+        """Drop a client's request, and end its job if no other client shares the job."""
         if handle.job is not None and handle.job.leave(handle):
             self.end(handle.job)
 
@@ -196,13 +199,13 @@ class Queue:
                 self._plan_prefetch(job.request, job.events)
 
     def answer(self, job: Job, messages: Collection[Message]) -> None:
-        """Send a job's last messages and remove it."""
+        """Send a job's last messages and remove the job."""
         self._send(job.handles, messages)
         job.handles = []
         self.end(job)
 
     def end(self, job: Job, reason: FinishReason = "cancelled") -> None:
-        """End a request in any state and remove it."""
+        """End a job in any state and remove it from the queue."""
         self.stop(job, reason)
         if job in self.jobs:
             self.jobs.remove(job)
@@ -217,14 +220,14 @@ class Queue:
                 self.stop(job, "deadline")
 
     def restart(self, job: Job) -> None:
-        """Cancel a running request and queue it again, to run alone."""
+        """Cancel a running job and queue it again, so that it runs alone."""
         self.stop(job, "cancelled")
         job.restart()
 
     def next_round(self, now: float, start: Callable[[Job], None]) -> list[Sequence]:
         """Return the sequences of the next round, in order of arrival.
 
-        `start` is called for each chosen job that waits. It sets the job's sequences, or ends the job.
+        `start` is called for each chosen job without sequences, and must either set the job's sequences or end the job.
         """
         while True:
             self.expire(now)
@@ -251,7 +254,7 @@ class Queue:
             self.outbox += [(handle, list(messages)) for handle in handles]
 
     def stop(self, job: Job, reason: FinishReason) -> None:
-        """End the choices that have not ended, or the request as a whole if it has not started."""
+        """End the unfinished choices of a job, or the whole job if it has not started."""
         if not job.sequences:
             job.ended = reason
         for sequence in job.sequences:
@@ -259,7 +262,10 @@ class Queue:
                 self.finish(sequence, reason)
 
     def _choose(self, now: float) -> list[tuple[Job, int]]:
-        """Return the (job, choice) pairs of the next round, at most `slots`; a job that failed with others is alone."""
+        """Return the (job, choice) pairs of the next round, at most `slots`.
+
+        A job that is restarted after a failed round runs without other jobs.
+        """
         jobs = [job for job in self.jobs if job.arrived <= now and not job.finished]
         highest = min(map(effective_priority, jobs), default=None)
         eligible = [job for job in jobs if effective_priority(job) == highest]
@@ -272,7 +278,7 @@ class Queue:
         return (first + [choice for choice in _round_robin(together, self.slots) if choice not in first])[: self.slots]
 
     def _share_of_oldest(self, oldest: Job) -> list[tuple[Job, int]]:
-        """Return the choices of the oldest job that are reserved before all others."""
+        """Return the choices of the oldest job that get slots before all other jobs."""
         if self.slots >= OLDEST_SHARE and not oldest.alone:
             return [(oldest, choice) for choice in oldest.runnable[: self.slots // OLDEST_SHARE]]
         its_quantum = self.rounds // QUANTUM % OLDEST_SHARE == OLDEST_SHARE - 1
@@ -286,11 +292,11 @@ def effective_priority(job: Job) -> Priority:
 
 
 def share_rows(sequences: collections.abc.Sequence[Sequence], rows: int) -> None:
-    """Set `feed`, the number of pending ids to process in this round, of `sequences`, which are in order of arrival.
+    """Set each sequence's `feed`, the number of pending ids that it processes in this round.
 
-    A decoding sequence feeds all its pending ids. Prompts share `rows`, so that a long prompt delays other streams by
-    at most that many: a quarter goes to the oldest, then an equal part to the shortest of each client, then the rest to
-    the shortest first.
+    `sequences` must be in order of arrival. A decoding sequence processes all its pending ids. Prompts share `rows`
+    rows, so that a long prompt delays other streams by at most that many rows: a quarter goes to the oldest prompt,
+    then an equal part to the shortest prompt of each client, and the rest to the shortest prompts.
     """
     for sequence in sequences:
         sequence.feed = sequence.num_wanted
@@ -309,9 +315,9 @@ def share_rows(sequences: collections.abc.Sequence[Sequence], rows: int) -> None
 
 
 def _round_robin(jobs: Collection[Job], most: int) -> list[tuple[Job, int]]:
-    """Return runnable choices in round-robin order of the clients and of each client's documents, at most `most` each.
+    """Return runnable choices in round-robin order of the clients and of each client's documents.
 
-    The choices of one document are ordered by the tokens left to generate.
+    At most `most` choices per client are returned. Choices of the same document are ordered by their remaining tokens.
     """
     choices = ((job, choice) for job in sorted(jobs, key=_remaining) for choice in job.runnable)
     by_document = _take_turns(choices, lambda job: job.request.owner, most)
@@ -319,7 +325,10 @@ def _round_robin(jobs: Collection[Job], most: int) -> list[tuple[Job, int]]:
 
 
 def _take_turns(choices: Iterable[tuple[Job, int]], key: Callable[[Job], Hashable], most: int) -> list[tuple[Job, int]]:
-    """Return the choices in round-robin order of `key`, at most `most` each. Equals keep their order."""
+    """Return the choices in round-robin order of their keys, at most `most` choices per key.
+
+    Choices with the same key are returned in their original order.
+    """
     ranked: list[tuple[int, tuple[Job, int]]] = []
     taken: Counter[Hashable] = Counter()
     for pair in choices:

@@ -1,11 +1,11 @@
 """Predict the acceptance probability of draft tokens from decayed counts by proposer, context and position.
 
-A context with few observations falls back on the counts over all contexts, whose priors are near even odds: priors
-counted on one pair of models are wrong by large factors on another, and two texts teach more than such priors. The
-proposer's confidence shifts the log-odds by the observed difference between tokens of that confidence and all tokens.
-Before any observations, the shift is half of the confidence's log-odds.
+A context with few observations falls back on the counts over all contexts. Without observations, acceptance is assumed
+to be near even odds, because rates measured with one pair of models are wrong by large factors for another pair. The
+proposer's confidence shifts the log-odds of acceptance by the observed difference between tokens of that confidence and
+all tokens. Before any observations, the shift is half the log-odds of the confidence.
 
-`Learned` stores the model of each pair in the user's state folder.
+`Learned` stores the acceptance model of each pair of target and drafter in the user's state folder.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class DecayedCounts:
 
 
 class AcceptanceModel:
-    """The acceptance counts of one pair of models. Positions are numbered from 0."""
+    """The acceptance counts of one pair of target and drafter. Draft positions are numbered from 0."""
 
     def __init__(self) -> None:
         self.counters: dict[tuple[str, str], DecayedCounts] = {}  # (source, context)
@@ -109,7 +109,7 @@ class AcceptanceModel:
         return model
 
     def _odds_of(self, source: str, context: str) -> tuple[float, ...]:
-        """Return the learned log-odds of each position, cached until the source's next verdict."""
+        """Return the learned log-odds of each position, which are cached until the source's next verdict."""
         if (source, context) not in self._odds:
             first, later = PRIORS.get(source, NEUTRAL)
             rates = self._means((source, ANYWHERE), [first] + [later] * (POSITIONS - 1))
@@ -132,18 +132,18 @@ class AcceptanceModel:
 
 
 def level(confidence: float) -> int:
-    """Return the rounded log-odds of a confidence, shifted to begin at 0."""
+    """Return the rounded log-odds of a confidence, shifted to be nonnegative."""
     return round(logit(confidence)) + POSITIONS // 2
 
 
 def logit(chance: float) -> float:
-    """Return the log-odds of a probability, which is clamped to 0.001 to 0.999."""
+    """Return the log-odds of a probability, which is first clamped to between 0.001 and 0.999."""
     kept = min(0.999, max(0.001, chance))
     return math.log(kept / (1.0 - kept))
 
 
 def sigmoid(log_odds: float) -> float:
-    """Return the probability that has these log-odds."""
+    """Return the probability with the given log-odds."""
     return 1.0 / (1.0 + math.exp(-max(-30.0, min(30.0, log_odds))))
 
 
@@ -152,12 +152,12 @@ def _counts(right: Any, seen: Any) -> DecayedCounts:
     if len(counter.right) != POSITIONS or len(counter.seen) != POSITIONS:
         raise ValueError(f"a counter does not have {POSITIONS} positions")
     if not all(0.0 <= r <= n < 1e9 for r, n in zip(counter.right, counter.seen, strict=True)):
-        raise ValueError("a counter has a negative or infinite number, or accepted more tokens than it observed")
+        raise ValueError("a counter has a negative or infinite number, or more accepted than observed tokens")
     return counter
 
 
 class Learned:
-    """The file with the model of a pair, named by the pair's fingerprint. Messages for the user go to `notes`."""
+    """The file with one pair's acceptance model, named by the pair's fingerprint. Notes for the user go to `notes`."""
 
     def __init__(self, fingerprint: str, notes: MutableSequence[str]) -> None:
         self._file = Kept(
@@ -182,12 +182,12 @@ class Learned:
 
 
 def learned_folder() -> Path:
-    """Return the folder with the files of all pairs."""
+    """Return the folder that contains all saved acceptance models."""
     return state_folder() / "acceptance"
 
 
 def forget() -> int:
-    """Delete the files of all pairs and return their number. Raise OSError if a file can't be deleted."""
+    """Delete all saved acceptance models and return their number. Raises OSError if a file can't be deleted."""
     files = sorted(learned_folder().glob("*.json"))
     for file in [*files, *learned_folder().glob(f"*.json{CORRUPT}")]:
         file.unlink(missing_ok=True)
@@ -209,7 +209,7 @@ class LearnedRow:
 
 
 def learned_rows(notes: MutableSequence[str]) -> list[LearnedRow]:
-    """Return the rows of all pairs. Unreadable files are skipped and reported in `notes`."""
+    """Return the rows of all saved acceptance models. Unreadable files are skipped and reported in `notes`."""
     names = sorted(file.stem for file in learned_folder().glob("*.json"))
     models = [(name, Learned(name, notes).load()) for name in names]
     return [

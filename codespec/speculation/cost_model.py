@@ -1,8 +1,8 @@
-"""Interpolate measured times of forwards by rows, context and batch, and find the draft positions that pay.
+"""Interpolate measured times of forwards by rows, context and batch, and find the draft positions worth verifying.
 
 All rows of a forward share one pass over the weights, so the time depends on the rows of the whole batch, and also on
-the number of sequences and their lengths. `RunningCosts` scales the table of the first start, when the machine may have
-been busy, to the times of the actual rounds.
+the number of sequences and their lengths. `RunningCosts` scales the cost table of the first start, which may have been
+measured on a busy machine, to the times of actual rounds.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Seconds by rows: nondecreasing, and linear between the measured points and beyond the last one."""
+    """A forward's seconds as a nondecreasing function of its rows, linear between and beyond the measured points."""
 
     rows: tuple[int, ...]
     seconds: tuple[float, ...]
 
     @classmethod
     def fit(cls, points: Mapping[int, float]) -> Curve:
-        """Return the nondecreasing curve nearest to the measured points: more rows never take less time."""
+        """Return the nondecreasing curve that fits the measured points best, because more rows never take less time."""
         blocks: list[tuple[float, int]] = []  # mean, points
         for _, value in sorted(points.items()):
             mean, count = value, 1
@@ -66,10 +66,10 @@ FREE = Curve((1,), (0.0,))
 
 @dataclass(frozen=True, slots=True)
 class ForwardCost:
-    """Cost of one model's forward.
+    """The cost of one model's forward in seconds.
 
     `curves[i]` is the cost of one sequence with `contexts[i]` tokens. `batches` gives the extra cost of n sequences
-    with one row each over one sequence with n rows.
+    with one row each, compared with one sequence with n rows.
     """
 
     contexts: tuple[int, ...]
@@ -78,7 +78,7 @@ class ForwardCost:
 
     @classmethod
     def from_points(cls, points: Iterable[Point]) -> ForwardCost:
-        """Fit measured points of several contexts at batch 1 and of larger batches at the shortest context."""
+        """Fit measured points: single sequences at several contexts, and larger batches at the shortest context."""
         known = sorted(points, key=lambda point: (point.context, point.batch, point.rows))
         contexts = tuple(dict.fromkeys(point.context for point in known if point.batch == 1))
         curves = tuple(
@@ -103,7 +103,7 @@ class ForwardCost:
         curves = tuple(_curve(found) for found in values["curves"])
         contexts = tuple(int(length) for length in values["contexts"])
         if len(curves) != len(contexts) or not curves or not all(0 <= length <= MAX_ROWS for length in contexts):
-            raise ValueError("a cost needs one curve for each context")
+            raise ValueError("a forward cost must have one curve for each of its contexts")
         return cls(contexts, curves, _curve(values["batches"]))
 
 
@@ -111,8 +111,8 @@ class ForwardCost:
 class CostTable:
     """Costs of the parts of a round: the forwards of the target and of each drafter, and `draft` seconds per draft.
 
-    `draft` covers the work apart from forwards: lookup, encoding and acceptance. A forward of a drafter in `whole`
-    produces the whole draft, a forward of any other drafter one unit.
+    `draft` covers all work on a draft except forwards: lookup, encoding and acceptance. One forward of a drafter in
+    `whole` produces a whole draft, and one forward of any other drafter produces one unit.
     """
 
     target: ForwardCost
@@ -144,10 +144,10 @@ class CostTable:
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """Seconds of the parts of one step: `plain` without drafts, `extra[n]` for n more rows, and `draft` for each draft.
+    """The seconds that one step takes without drafts (`plain`), with n more rows (`extra[n]`), and per draft (`draft`).
 
-    `forwards` maps a drafter to one sequence's share of a forward in which all sequences draft. `price` is the value of
-    a second in tokens.
+    `forwards` maps a drafter to one sequence's share of a forward in which all sequences draft. `price` is the number
+    of tokens that one second is worth.
     """
 
     batch: int
@@ -160,12 +160,12 @@ class StepCost:
 
     @property
     def row(self) -> float:
-        """Seconds of one more row: the mean over up to four rows, because costs rise in steps."""
+        """The seconds of one more row, averaged over up to four rows because costs rise in steps."""
         rows = min(4, len(self.extra) - 1)
         return self.extra[rows] / max(1, rows)
 
     def gain(self, survival: Sequence[float], token: float = 0.0, begin: float = 0.0) -> float:
-        """Return the net gain in tokens of the best draft length, or a negative number if no length pays.
+        """Return the net gain in tokens of the best draft length, which is negative if drafting is not worth its cost.
 
         Drafting takes `begin` seconds plus `token` seconds per token.
         """
@@ -190,11 +190,12 @@ class StepCost:
 
 
 def best_lengths(survivals: Sequence[Sequence[float]], seconds: Callable[[int], float], price: float) -> list[int]:
-    """Return how many positions of each sequence to verify, maximizing expected tokens − price × seconds(positions).
+    """Return how many positions of each sequence to verify to maximize expected tokens − price × seconds(positions).
 
-    All rows of a step share one forward, so the best n positions are the n most likely ones. These are prefixes of the
-    drafts, because `survivals[r]` never increases. `seconds(n)` is the cost of n more rows, and `price` is the value of
-    a second in tokens. Of equally good numbers of positions, the smallest is taken.
+    All rows of a step share one forward, so the best n positions are the n most likely ones. The most likely positions
+    form prefixes of the drafts, because the probabilities in `survivals[r]` never increase. `seconds(n)` is the cost of
+    n more rows, and `price` is the number of tokens that one second is worth. If several numbers of positions are
+    equally good, the smallest number is chosen.
     """
     ranked = sorted(
         (-survival, number, position)
@@ -219,15 +220,15 @@ def _curve(values: Mapping[str, Any]) -> Curve:
     increasing = all(a < b for a, b in itertools.pairwise(rows))
     sound = all(math.isfinite(number) and number >= 0.0 for number in seconds)
     if not rows or not 0 <= rows[0] <= max(rows) <= MAX_ROWS:
-        raise ValueError("a curve has no rows, or more than a forward can have")
+        raise ValueError("a curve has no points, or a point with an invalid number of rows")
     if len(rows) != len(seconds) or not increasing or not sound:
-        raise ValueError("a curve needs increasing rows, and a finite number of seconds for each")
+        raise ValueError("a curve must have increasing numbers of rows, each with a finite number of seconds")
     return Curve(rows, seconds)
 
 
 @dataclass(slots=True)
 class Ratio:
-    """Approximate running median of measured over tabulated times, 1 before any sample.
+    """Approximate running median of the ratio of measured to tabulated times; 1 before the first sample.
 
     A median ignores the occasional step in which the process waits for other processes.
     """
@@ -245,9 +246,9 @@ class Ratio:
 
 @dataclass(slots=True)
 class RunningCosts:
-    """Ratios of measured times to those of the initial `table`.
+    """Ratios of measured times to the times in the initial `table`.
 
-    Forwards of the target have a ratio for each power of two of rows, and all drafters' forwards have one together.
+    The target's forwards have one ratio for each power of two of rows, and all drafters' forwards share one ratio.
     """
 
     table: CostTable
@@ -259,7 +260,8 @@ class RunningCosts:
     def took(self, rows: int, verify: tuple[float, float], draft: tuple[float, float]) -> bool:
         """Record one step and return whether a new table should be fitted.
 
-        `verify` and `draft` are tabulated and measured seconds, 0 if there was none. `rows` counts the verified rows.
+        `verify` and `draft` are pairs of tabulated and measured seconds, which are 0 if the step did no such work.
+        `rows` is the number of verified rows.
         """
         if verify[0] > 0.0:
             self._verify.setdefault(rows.bit_length(), Ratio()).add(verify[1] / verify[0])
@@ -285,7 +287,7 @@ class RunningCosts:
         )
 
     def _ratio(self, rows: int) -> float:
-        """Return the ratio for a forward with this many rows, interpolated between the measured ones."""
+        """Return the ratio for a forward with this many rows, interpolated between measured ratios."""
         seen = sorted(self._verify)
         if not seen:
             return 1.0

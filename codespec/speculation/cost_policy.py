@@ -1,9 +1,8 @@
 """The default draft policy: draft a position only if it is likely to yield more tokens than plain decoding would.
 
-The policy decides twice. Before drafting, it decides whether and how far each proposer drafts: a lookup is cheap but
-displaces a drafter's draft, and a drafter costs a forward per token plus the prefill of unread text. After
-retokenization, it decides which positions of the whole batch to verify. Neither decision risks more than the text's
-loss budget.
+Before drafting, the policy decides how many tokens each proposer may draft: a lookup is cheap but displaces a drafter's
+draft, and a drafter costs a forward per token plus the prefill of unread text. After retokenization, the policy decides
+which positions of the whole batch to verify. No decision risks more than the loss budget of a text.
 """
 
 from __future__ import annotations
@@ -46,9 +45,9 @@ class AdaptiveCap(Cap):
 
 @dataclass(slots=True)
 class Losses:
-    """Rounds `lost` by all drafts (their cost minus the accepted tokens), and the number of tokens `written`.
+    """The rounds `lost` by all drafts (their cost minus the accepted tokens), and the number of tokens `written`.
 
-    Gains of one text offset losses of others, up to BUDGET.
+    Gains of one text offset losses of other texts, up to BUDGET rounds.
     """
 
     lost: float = 0.0
@@ -64,13 +63,13 @@ class Losses:
         self.lost = max(SHARE * self.written - BUDGET, self.lost + rounds)
 
     def of_text(self, lost: float, written: int) -> float:
-        """Return the rounds that a text of `written` tokens may still lose if it has lost `lost`."""
+        """Return the rounds that a text of `written` tokens may still lose if it has already lost `lost` rounds."""
         return min(self.left, TEXT + TEXT_SHARE * written - lost)
 
 
 @dataclass(slots=True)
 class Throughput:
-    """Tokens and tabulated time of recent steps, and the exploration credit that the time earns."""
+    """Tokens and tabulated time of recent steps, and the credit for exploration, which grows with that time."""
 
     _earned: float = BEGIN
     _spent: float = BEGIN
@@ -83,7 +82,7 @@ class Throughput:
         return max(1.0, self._earned / self._spent)
 
     def step(self, batch: int, cost: float) -> None:
-        """Record a step of `batch` sequences that cost `cost` plain steps."""
+        """Record a step of `batch` sequences that cost as much as `cost` plain steps."""
         self._batch = batch
         self._earned *= MEMORY
         self._spent = MEMORY * self._spent + cost
@@ -94,7 +93,7 @@ class Throughput:
         self._earned += tokens / self._batch
 
     def explore(self, rounds: float) -> bool:
-        """Deduct an experiment of this many rounds from the credit, or return False if the credit is too low."""
+        """Deduct the rounds of an experiment from the exploration credit, or return False if the credit is too low."""
         if rounds > self._credit:
             return False
         self._credit -= rounds
@@ -104,10 +103,10 @@ class Throughput:
 class CostPolicy(DraftPolicy):
     """Draft policy based on a cost table and learned acceptance.
 
-    `sources` are the proposers' names, cheapest first. Proposers in the table's `drafters` cost forwards. A draft has
-    up to `tokens` tokens, or as many as `longer` gives for its source. With `syntax`, acceptance is learned by syntax
-    context. With `running`, costs follow the actual rounds. On close, `keep` receives the acceptance model and
-    `keep_costs` the running costs.
+    `sources` are the proposers' names, cheapest first. Only the proposers in the table's `drafters` need forwards. A
+    draft has at most `tokens` tokens, or the maximum that `longer` gives for its proposer. If `syntax` is true,
+    acceptance is learned separately for each syntax context. If `running` is true, costs are adapted to the times of
+    actual rounds. `close` passes the acceptance model to `keep` and the running costs to `keep_costs`.
     """
 
     def __init__(
@@ -149,11 +148,11 @@ class CostPolicy(DraftPolicy):
         return DraftPlan(caps, partial(self._trim, batch))
 
     def seconds(self, rows: float, batch: int = 1, context: float = 0) -> float:
-        """Return the seconds of a forward of the target by the current table."""
+        """Return the seconds of a target's forward according to the current cost table."""
         return self._table.target.seconds(rows, batch, context)
 
     def _trim(self, sequences: Batch, candidates: list[Candidates]) -> list[Candidates]:
-        """Keep the positions that pay over the whole batch, and charge each draft's cost to its text's loss budget."""
+        """Keep the positions worth verifying in the whole batch, and charge each draft to its text's loss budget."""
         step, drafted = self._step, [(s, c) for s, c in zip(sequences, candidates, strict=True) if c.source]
         most = [self._affords(s, step.draft + self._draft_seconds(c)) for s, c in drafted]
         expected = [self._expected(s, c.source, len(c.ids), c.confidences) for s, c in drafted]
@@ -185,7 +184,7 @@ class CostPolicy(DraftPolicy):
             self._refit(self._running)
 
     def _learn(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:
-        """Learn from a draft, and from the first trimmed token if the target's next token decides that, too."""
+        """Learn from a draft, and from the first trimmed token if the target's next token confirms or refutes it."""
         source = candidates.source
         accepted, judged = verdict.accepted, len(candidates.ids)
         if candidates.left_out and accepted == judged:
@@ -212,7 +211,7 @@ class CostPolicy(DraftPolicy):
         self._steps.clear()
 
     def _price(self, rows: int, batch: int, context: float) -> StepCost:
-        """Return the costs of a step with `rows` rows from `batch` sequences before any draft."""
+        """Return the costs of a step that has `rows` rows from `batch` sequences without drafts."""
         key = rows, batch, int(context) // BUCKET * BUCKET
         if key not in self._steps:
             if len(self._steps) >= MAX_KNOWN:
@@ -233,7 +232,7 @@ class CostPolicy(DraftPolicy):
     def _drafter_caps(self, sequence: Sequence) -> tuple[dict[str, Cap], float]:
         """Return the caps of all drafters that cost forwards, and the largest expected gain in tokens.
 
-        Only the best drafter drafts. Occasionally, another drafts instead for exploration.
+        Only the drafter with the largest gain drafts, except that another drafter is occasionally explored instead.
         """
         found = {s: self._drafter_cap(sequence, s) for s in self._sources if s in self._table.drafters}
         own: dict[str, Cap] = {source: cap for source, (cap, _) in found.items()}
@@ -248,13 +247,13 @@ class CostPolicy(DraftPolicy):
     def _lookup_pays(
         self, sequence: Sequence, source: str, bar: float, confidences: collections.abc.Sequence[float]
     ) -> bool:
-        """Return whether a lookup is expected to gain more than `bar` tokens, or is tried for exploration."""
+        """Return whether a lookup is expected to gain more than `bar` tokens, or is to be tried for exploration."""
         if self._step.gain(self._expected(sequence, source, self._longest(source), confidences)) > bar:
             return True
         return bar == 0.0 and self._throughput.explore(self._step.rounds(self._step.draft))
 
     def _drafter_cap(self, sequence: Sequence, source: str) -> tuple[Cap, float]:
-        """Return a drafter's cap and expected gain in tokens. Without a gain, the cap is 0, or 1 for exploration."""
+        """Return a drafter's cap and expected gain in tokens. If no gain is expected, the cap is 0 (1 to explore)."""
         step, (begin, token) = self._step, self._forward_seconds(source)
         most = min(self._tokens, self._affords(sequence, step.draft + begin, token))
         gain = step.gain(self._expected(sequence, source, self._tokens), token, begin)
@@ -269,7 +268,7 @@ class CostPolicy(DraftPolicy):
         return self._throughput.explore(step.rounds(step.draft + sum(self._forward_seconds(source)) + step.row))
 
     def _unit_pays(self, sequence: Sequence, source: str, confidences: collections.abc.Sequence[float]) -> bool:
-        """Return whether one more target token after these units is worth its drafting time and its row."""
+        """Return whether one more target token after these units is worth the time to draft and verify it."""
         done = len(confidences)
         so_far = self._expected(sequence, source, done, confidences)[-1]
         following = self.acceptance.rate(source, self._context(sequence), round(done / self._units[source]))
@@ -293,15 +292,15 @@ class CostPolicy(DraftPolicy):
     def _affords(self, sequence: Sequence, seconds: float, token: float = 0.0) -> int:
         """Return the number of tokens that the loss budget allows for a draft.
 
-        Besides its rows, the draft takes `seconds`, plus `token` seconds per token.
+        Apart from verification, the draft takes `seconds` seconds, plus `token` seconds per token.
         """
         return self._step.affords(self._left(sequence) - self._step.rounds(seconds), token)
 
     def _drafting(self, sequence: Sequence, candidates: Candidates) -> float:
-        """Return one sequence's share of its draft's time.
+        """Return one sequence's share of the drafting time in seconds.
 
-        The drafter's prefill is booked but does not limit the first draft, which a text with a long prompt would
-        otherwise never get.
+        The time of the drafter's prefill is included but does not limit the first draft, because a text with a long
+        prompt would otherwise never get a draft.
         """
         return self._step.draft + self._draft_seconds(candidates) + self._reading(sequence, candidates.source)
 
@@ -334,7 +333,7 @@ class CostPolicy(DraftPolicy):
         return replace(candidates, ids=candidates.ids[:length], left_out=left_out, reason=reason)
 
     def _explain(self, sequence: Sequence, candidates: Candidates, length: int, most: int) -> str:
-        """Return one line with the context, the learned probability of the first token, the length and its reason."""
+        """Return a line with the context, the first token's learned probability, the draft length and its reason."""
         source, context = candidates.source or self._sources[-1], self._context(sequence)
         if not candidates.source:
             why = "nothing found, and drafting does not pay"
@@ -351,9 +350,10 @@ class CostPolicy(DraftPolicy):
 def _weighed(
     costs: RunningCosts, sequences: collections.abc.Sequence[Sequence], positions: int, forwards: float
 ) -> tuple[int, float, float]:
-    """Return the step's rows, and the first table's seconds for verifying `positions` positions and for drafting.
+    """Return the step's rows, and the seconds of verification and of drafting according to the initial cost table.
 
-    By the current table, the drafters' forwards take `forwards` seconds.
+    `positions` is the number of draft positions to verify, and `forwards` the seconds of the drafters' forwards
+    according to the current cost table.
     """
     rows = sum(s.feed for s in sequences) + positions
     context = sum(s.cached + s.feed for s in sequences) / len(sequences)

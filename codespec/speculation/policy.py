@@ -1,4 +1,4 @@
-"""Draft policies decide how far to draft in each step. A new policy is one class in a file of its own:
+"""Draft policies decide how many tokens to draft in each step. A new policy is one class in a file of its own:
 
     # wide.py
     from codespec.speculation.policy import DraftPlan, DraftPolicy, lookup_cap
@@ -16,15 +16,16 @@
                 self.length = max(1, min(16, 2 + max(accepted)))
 
 `codespec bench policy --policy-file wide.py` (from `pip install ./lab`) compares the new policy with the others on the
-same recorded completions. The file must contain one policy, whose constructor takes no arguments. To serve with the
-policy, add its name to `choose_policy` in `codespec.startup.tuning`. In exact mode, no text depends on the policy,
-because the target verifies all drafts.
+same recorded completions. A policy file must contain one policy class, whose constructor takes no arguments. To serve
+with a new policy, add its name to `choose_policy` in `codespec.startup.tuning`. In exact mode, no text depends on the
+policy, because the target verifies all drafts.
 
-The texts of a batch are `codespec.sequence.Sequence` objects. A policy reads their `ids` (tokens), `context` (bytes of
-the prompt), `known` (bytes written since), `num_generated`, `room` (0: no draft in this step) and, after a call of
-`follow_syntax()`, `outlook.context` (the syntax at the end of the text). `Cap(n)` limits a draft to n tokens;
+The texts of a batch are `codespec.sequence.Sequence` objects. A policy reads each sequence's `ids` (tokens), `context`
+(bytes of the prompt), `known` (bytes after the prompt), `num_generated`, `room` (0: no draft in this step) and, after a
+call of `follow_syntax()`, `outlook.context` (the syntax at the end of the text). `Cap(n)` limits a draft to n tokens;
 `lookup_cap(n)` also refuses unlikely lookups. `trim` does not shorten sampled drafts, so a strict limit belongs in the
-cap. The default policy is in `cost_policy`; this module has a fixed length and a table by syntax.
+cap. The default policy is in `cost_policy`; this module contains two simpler policies: a fixed draft length, and a
+table of draft lengths by syntax.
 """
 
 from __future__ import annotations
@@ -48,8 +49,9 @@ TRIGGERS = b"-=*"
 class DraftPlan:
     """A policy's plan for one step.
 
-    `caps` holds a cap per sequence, which the engine lowers to the tokens that the request still needs. `trim` shortens
-    the drafts of the whole batch after retokenization and sets their `reason`; by default, no draft is shortened.
+    `caps` holds one cap per sequence, which the engine lowers to the number of tokens that the request still needs.
+    `trim` shortens the drafts of the whole batch after retokenization and sets their `reason`; by default, no draft is
+    shortened.
     """
 
     caps: list[Cap]
@@ -60,8 +62,8 @@ class DraftPlan:
 class StepResults:
     """The results of one step, after the commit.
 
-    `rounds` holds each sequence that got a verdict, with its verified candidates, which may be empty. `drafting` and
-    `verifying` are the step's seconds, 0 if they were not measured.
+    `rounds` holds each verified sequence with its candidates, which may be empty, and its verdict. `drafting` and
+    `verifying` are the seconds that the step spent on each, or 0 if not measured.
     """
 
     rounds: list[tuple[Sequence, Candidates, Verdict]]
@@ -111,9 +113,10 @@ class FixedLength(DraftPolicy):
 
 
 class Ds4Table(FixedLength):
-    """The table of ds4's issue 80, which gives the draft length by the syntax at the end of the text.
+    """A policy with the table from issue 80 of the ds4 project: draft lengths by the syntax at the end of the text.
 
-    The length is 10 in a comment and after -, = or *, and 0 in free text and before WARM_UP tokens of context.
+    The draft length is 10 in a comment and after -, = or *, and 0 in free text and in texts of fewer than WARM_UP
+    tokens.
     """
 
     name = "ds4-80"
