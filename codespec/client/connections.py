@@ -1,9 +1,9 @@
-"""HTTP/1.1 connections to the user's own daemon. No request is sent before the peer has proved to be that daemon.
+"""HTTP/1.1 connections to the user's own daemon. No request is sent before the peer has proved that it is this daemon.
 
-A Unix socket in the user's state folder is trusted if this user owns it. Every connection to a TCP port begins with a
-challenge that only the user's daemon can answer, because another process may have taken the port since the last one.
+A Unix socket in the user's state folder is trusted if the user owns the socket. Every connection to a TCP port begins
+with a challenge that only the user's daemon can answer, because another process may have taken the port.
 
-The client limits the size of all data from a peer. It does not support redirects, proxies or compression.
+The client limits the size of all data from a peer. The client does not support redirects, proxies or compression.
 """
 
 from __future__ import annotations
@@ -43,8 +43,7 @@ class ProvenConnections:
 
     `seconds` limits the time to connect and the time to check a proof. `patience` limits the wait for the next bytes of
     a reply (None: no limit). `most` is the maximum number of concurrent requests. If `by_socket` is true, the client
-    uses the Unix socket of a daemon on this machine, if there is one. `fix` is the fix in the error about a refused
-    peer.
+    prefers the Unix socket of a daemon on this machine to TCP. `fix` tells the user what to do if the peer is rejected.
     """
 
     def __init__(
@@ -60,7 +59,7 @@ class ProvenConnections:
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme != "http" or not parts.hostname:
-            raise ValueError(f"{url} is not an http address")
+            raise ValueError(f"{url} is not a valid http:// URL")
         self.url, self.fix = url, fix
         self._token = token
         self._seconds, self._patience = seconds, patience
@@ -86,8 +85,7 @@ class ProvenConnections:
             connection = reply.connection
             try:
                 if 300 <= reply.status < 400:
-                    what = f"The daemon at {self.url} redirects its clients (status {reply.status})"
-                    raise DaemonError(f"{what}, which is refused", self.fix)
+                    raise DaemonError(f"{self.url} sent a redirect (HTTP {reply.status}), which is refused", self.fix)
                 yield reply
             finally:
                 if connection.alive:
@@ -101,7 +99,7 @@ class ProvenConnections:
             self._free.pop().close()
 
     async def _exchange(self, method: str, path: str, data: bytes | None, headers: Mapping[str, str]) -> HttpReply:
-        """Send a request. If the daemon has closed an idle connection in the meantime, use another connection."""
+        """Send a request, and use another connection if the daemon has closed an idle connection in the meantime."""
         while True:
             connection = self._take()
             reused = connection is not None
@@ -143,7 +141,7 @@ class ProvenConnections:
         return connection
 
     async def _open_socket(self) -> HttpConnection | None:
-        """Connect to the daemon's Unix socket. Return None if there is none, or if it may belong to another user."""
+        """Connect to the daemon's Unix socket. Return None if the socket is missing or may belong to another user."""
         if self._socket is None:
             return None
         try:
@@ -167,15 +165,15 @@ class ProvenConnections:
         keys = await asyncio.to_thread(proof.own_keys, self._token)
         if not proof.is_proven(answer, keys, nonce, connection.writer.get_extra_info("peername")):
             raise Unproven(
-                f"The program at {self.url} can't prove that it is your daemon, so it gets no text",
-                "restart it if it is yours (a daemon elsewhere needs its token here and an address of its own), "
-                f"or {self.fix}",
+                f"The program at {self.url} can't prove that it is your daemon, so no text is sent to it",
+                "restart the daemon (for a daemon on another machine, set its token and use its own address, without "
+                f"a tunnel), or {self.fix}",
                 locked=not self._token and answer.get("by_token") is not None,
             )
 
 
 def is_ours(connection: socket.socket) -> bool:
-    """Return whether this user owns the process at the other end of a Unix socket, or the system can't tell."""
+    """Return False if the process at the other end of a Unix socket is known to belong to another user."""
     return peer_user(connection) in (None, os.geteuid())
 
 
@@ -241,7 +239,7 @@ class HttpConnection:
                         raise NotHttp("the reply is not HTTP/1")
         except h11.RemoteProtocolError as error:
             if data == b"":
-                raise ConnectionResetError("the reply ended too early") from error
+                raise ConnectionResetError("the connection was closed before the reply was complete") from error
             raise NotHttp(f"the reply is not valid HTTP: {str(error)[:80]}") from error
         if self._http.our_state is self._http.their_state is h11.DONE:
             self._http.start_next_cycle()
@@ -250,7 +248,7 @@ class HttpConnection:
 
 @dataclass(slots=True)
 class HttpReply:
-    """A reply whose body has not been read. Header names are in lower case."""
+    """An HTTP reply whose body has not been read. Header names are in lower case."""
 
     connection: HttpConnection
     status: int
@@ -282,7 +280,7 @@ class EventReader:
 
     @property
     def is_half(self) -> bool:
-        """Whether the body so far ends inside an event."""
+        """Whether the data received so far ends inside an event."""
         return bool(self._held or self._data)
 
     def feed(self, piece: bytes) -> list[tuple[str, bytes]]:
@@ -316,7 +314,7 @@ class EventReader:
 
 
 def as_object(data: bytes | bytearray) -> dict[str, Any]:
-    """Parse JSON. Return {} if the data is invalid or its value is not an object."""
+    """Parse a JSON object. Return {} if the data is invalid JSON or another JSON value."""
     try:
         value = parse_json(data)
     except ValueError:

@@ -28,12 +28,13 @@ Who = Literal["nobody", "daemon", "locked", "stranger", "silent"]
 class Health:
     """The result of a health check.
 
-    A `silent` daemon listens but does not answer in time. `absent` means that nothing listens. A `foreign` program is
-    not the user's daemon, or is a daemon that can't serve; `fault` is the reason, if known.
+    A `silent` daemon listens but does not answer in time. `absent` means that no program listens. A `foreign` program
+    is not the user's daemon, or is a daemon that can't serve; `fault` is the reason, if known.
 
-    The fields from `version` on describe a ready daemon. `model` is the setting of that name, and `names` are all names
-    of the model. `offer` is a better model for this machine. `warning` is about files that the daemon can't write. An
-    `idle` daemon has freed its models until the next request.
+    The fields from `version` on describe a ready daemon. `model` is the value of the setting `model`, and `names` are
+    all values of that setting that select the same model. `offer` is a better model for this machine, if there is one.
+    `warning` is a message about files that the daemon can't write. An `idle` daemon has freed its models until the next
+    request.
     """
 
     state: Literal["ready", "starting", "silent", "absent", "foreign"]
@@ -55,7 +56,7 @@ class Found:
 
     `who` is `daemon` for the user's daemon, `locked` for a daemon with a different token, `stranger` for an HTTP server
     that can't prove its identity, `silent` for a program that does not speak HTTP, and `nobody` if nothing listens.
-    `stats` is a daemon's reply to a stats request, and `daemon` the part of the reply about the daemon itself.
+    `stats` is the daemon's reply to a request for statistics, and `daemon` is the object of that name in the reply.
     """
 
     who: Who
@@ -69,14 +70,14 @@ class DaemonClient:
         self._connections = connections
 
     def events(self, body: Mapping[str, Any], session: str = "") -> AsyncGenerator[RawEvent, None]:
-        """Yield a completion's events as (name, value). Closing the generator early stops the daemon's work.
+        """Yield a completion's events as (name, value). Closing the generator early cancels the request.
 
         Raises DaemonError.
         """
         return self._stream(COMPLETE, body, session)
 
     def edits(self, body: EditBody, session: str = "") -> AsyncGenerator[RawEvent, None]:
-        """Yield an edit request's events as (name, value): `edit` and `done`. Raises DaemonError."""
+        """Yield the events `edit` and `done` of an edit request as (name, value). Raises DaemonError."""
         return self._stream(EDIT, body, session)
 
     async def _stream(self, path: str, body: Mapping[str, Any], session: str) -> AsyncGenerator[RawEvent, None]:
@@ -114,7 +115,7 @@ class DaemonClient:
         return read_health(status, report)
 
     async def look(self) -> Found:
-        """Identify the program at the address. Raises ConfigError if this client's secret can't be read."""
+        """Identify the program at the daemon's address. Raises ConfigError if the user's secret can't be read."""
         try:
             status, report = await self._look(STATS)
         except Absent:
@@ -157,14 +158,15 @@ class DaemonClient:
         except ConfigError as error:
             raise DaemonError(error.fault) from error
         except OSError as error:
-            raise Absent(f"The daemon broke off the connection ({type(error).__name__})", "see its log") from error
+            name = type(error).__name__
+            raise Absent(f"The daemon closed the connection ({name})", "see the daemon's log") from error
         except NotHttp as error:
-            what = f"The program at {self.url} is not a codespec daemon ({error})"
-            raise DaemonError(what, self._connections.fix) from error
+            fix = self._connections.fix
+            raise DaemonError(f"The program at {self.url} is not a codespec daemon ({error})", fix) from error
 
 
 def completion_body(request: CompletionRequest) -> CompletionBody:
-    """Build the JSON body of a request. Cuts the text around the cursor to the size that a daemon accepts."""
+    """Build a completion request's JSON body, cutting the text around the cursor to the size that a daemon accepts."""
     body: CompletionBody = {
         "prefix": request.prefix[-MAX_SIDE:],
         "suffix": request.suffix[:MAX_SIDE],
@@ -184,7 +186,7 @@ def completion_body(request: CompletionRequest) -> CompletionBody:
 async def _refusal(reply: HttpReply) -> DaemonError:
     report = await reply.json_object()
     message = of_error(report, "message")
-    fault = quoted(message) if message else Fault("", f"The daemon answered with status {reply.status}", "see its log")
+    fault = quoted(message) if message else Fault("", f"The daemon returned HTTP {reply.status}", "see its log")
     wait = reply.headers.get("retry-after", "")
     known = wait.isascii() and wait.isdigit() and reply.status in (429, 503)
     again = min(float(wait), MAX_RETRY_AFTER) if known else None
@@ -194,7 +196,7 @@ async def _refusal(reply: HttpReply) -> DaemonError:
 
 
 def read_health(status: int, report: dict[str, Any]) -> Health:
-    """Convert a reply of /health to a `Health`."""
+    """Convert a daemon's reply at /health to a `Health` object."""
     if status == 200 and report.get("status") == "ok":
         texts = {name: str(report.get(name, "")) for name in ("version", "target", "drafter", "model", "warning")}
         offer, names = report.get("offer"), report.get("names")

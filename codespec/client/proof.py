@@ -8,8 +8,8 @@ gets a proof for the daemon's address, which the client rejects. Therefore a dae
 translated address, such as a container's published port or a tunnel to another port.
 
 A client with a key from the keys file also sends an id that is derived from the key's hash and does not reveal the key.
-The daemon has only the hash, and answers with an HMAC under a secret derived from the hash. Somebody who can read the
-keys file could therefore pose as the daemon to that client, but could not use the key.
+The daemon stores only the key's hash, and answers with an HMAC under a secret derived from the hash. Somebody who can
+read the keys file could therefore pose as the daemon to that client, but could not use the key.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Keys:
 
 
 def own_keys(token: str) -> Keys:
-    """Return the HMAC keys of the user's secret and of a token ("": none). Raises ConfigError like `read_secret`."""
+    """Return the HMAC keys of the user's secret and a token ("": none). Raises ConfigError for an unreadable secret."""
     return Keys(read_secret(), stretched(token), from_key_hash(hash_of_key(token)) if is_key(token) else None)
 
 
@@ -60,7 +60,7 @@ def from_key_hash(key_hash: str) -> bytes:
 
 
 def key_id(key_hash: str) -> str:
-    """Derive the id that a client sends with a challenge from the hash of the client's key."""
+    """From the hash of a client's key, derive the id that the client sends with a challenge."""
     return hmac.digest(bytes.fromhex(key_hash), _LABEL + b" id", "sha256").hex()[:KEY_ID]
 
 

@@ -1,10 +1,11 @@
 """Start, watch and restart the daemon process that all editors of a user share.
 
 A lock file in the user's state folder ensures that only one language server starts a daemon. Each start opens an empty
-log and keeps the previous log beside it. The daemon outlives this language server because other editors may use it.
+log and renames the previous log. The daemon outlives the language server because other editors may use the daemon.
 
-The daemon's working folder is the state folder, which has no untrusted files. So relative paths in the daemon's command
-line and environment are made absolute first. `owner/model` stays a model name even if a folder with that path exists.
+The daemon's working folder is the state folder, which has no untrusted files. Before a start, relative paths in the
+daemon's command line and environment are made absolute. A model `owner/model` is one on the hub even if a folder with
+that path exists.
 """
 
 from __future__ import annotations
@@ -39,17 +40,17 @@ MAX_STARTS = 3
 WITHIN = 600.0  # seconds in which MAX_STARTS are allowed
 POLL_EVERY = 0.2
 LISTEN_SECONDS = 60.0  # until a new daemon listens, before it loads its models
-END_SECONDS = 40.0  # until a daemon has finished its open requests and ended
+END_SECONDS = 40.0  # until a daemon has finished its open requests and exited
 EXIT_SECONDS = 2.0  # until an exiting process has released its memory
 _KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # on Windows, SIGTERM kills
-# A daemon may outlive its Starter. Only a process whose `Popen` object is kept can be reaped after it has ended.
+# A daemon may outlive its Starter. Only a process whose `Popen` object is kept can be reaped after it has exited.
 _started: list[subprocess.Popen[bytes]] = []
 
 
 class Starter:
     """Starts a daemon if no daemon answers. `command` is the daemon's command line (None: never start one).
 
-    While `replaces` is true, the object starts a new daemon as soon as a signal kills a daemon that it started.
+    While `replaces` is true, a daemon that this object started is replaced as soon as a signal kills the daemon.
     """
 
     def __init__(self, client: DaemonClient, command: Sequence[str] | None, *, port: int) -> None:
@@ -96,8 +97,8 @@ class Starter:
         """
         pid = self._read_pid()
         if self._command is None or not await asyncio.to_thread(self.serves, pid):
-            what = f"The daemon at {self._client.url} was not started by an editor"
-            raise DaemonError(what, "stop it and start it again yourself")
+            fix = "stop that daemon and start it again yourself"
+            raise DaemonError(f"The daemon at {self._client.url} was not started by an editor", fix)
         self.forgive()
         hangs = (await self._client.health()).state == "silent"
         with contextlib.suppress(ProcessLookupError):
@@ -105,7 +106,7 @@ class Starter:
         end = monotonic() + END_SECONDS
         while await asyncio.to_thread(self.serves, pid):
             if monotonic() > end:
-                raise DaemonError(f"The daemon did not end within {END_SECONDS:.0f} s", f"see {self._file('log')}")
+                raise DaemonError(f"The daemon did not exit within {END_SECONDS:.0f} s", f"see {self._file('log')}")
             await asyncio.sleep(POLL_EVERY)
         await self.ensure()
 
@@ -119,7 +120,7 @@ class Starter:
         """
         if health.state == "foreign" or (health.state == "silent" and not patient):
             what = f"The program at {self._client.url} can't serve completions ({health.message})"
-            raise DaemonError(health.fault or Fault("", what, "fix it, or set codespec.url to another address"))
+            raise DaemonError(health.fault or Fault("", what, "stop that program, or correct codespec.url"))
         return health.state in ("ready", "starting")
 
     async def _start_or_wait(self) -> None:
@@ -136,8 +137,8 @@ class Starter:
                         await self._start(end)
                         return
             except OSError as error:
-                what = f"The lock file {lock} can't be created ({error.strerror})"
-                raise DaemonError(what, "make that path writable") from error
+                why = error.strerror
+                raise DaemonError(f"The lock file {lock} can't be created ({why})", f"make {lock} writable") from error
             self._check_time(end)
             await asyncio.sleep(POLL_EVERY)
 
@@ -150,12 +151,12 @@ class Starter:
             self._file("pid").write_text(str(process.pid))
         while not self._answers(await self._client.health()):
             if process.poll() is not None:
-                raise DaemonError(self._died("The daemon ended at once", process.returncode), again=1.0)
+                raise DaemonError(self._died("The daemon exited immediately", process.returncode), again=1.0)
             self._check_time(end)
             await asyncio.sleep(POLL_EVERY)
 
     def _watch(self, process: subprocess.Popen[bytes]) -> None:
-        """Call `_replace` after the process has ended."""
+        """Call `_replace` after the daemon process has exited."""
         loop = asyncio.get_running_loop()
 
         def wait() -> None:
@@ -166,9 +167,10 @@ class Starter:
         threading.Thread(target=wait, daemon=True).start()
 
     def _replace(self, process: subprocess.Popen[bytes]) -> None:
-        """Replace a daemon that a signal killed, which saves the next request the start.
+        """Replace a daemon that a signal killed, so that the next request need not wait for the start.
 
-        A process that exits by itself was stopped, or would exit again, so it is not replaced before the next request.
+        A daemon that exited by itself is not replaced before the next request, because it was stopped by a user or
+        would exit again.
         """
         if not (self.replaces and process is self._process and process.returncode < 0):
             return
@@ -179,7 +181,7 @@ class Starter:
 
     def _check_time(self, end: float) -> None:
         if monotonic() > end:
-            raise DaemonError(f"The daemon did not listen within {LISTEN_SECONDS:.0f} s", f"see {self._file('log')}")
+            raise DaemonError(f"The daemon's port did not open in {LISTEN_SECONDS:.0f} s", f"see {self._file('log')}")
 
     async def _count_start(self) -> None:
         now = monotonic()
@@ -188,7 +190,7 @@ class Starter:
         if len(self._starts) >= MAX_STARTS:
             while self._process and self._process.poll() is None and monotonic() < now + EXIT_SECONDS:
                 await asyncio.sleep(POLL_EVERY)  # a process frees its port shortly before it exits
-            what = f"The daemon ended {MAX_STARTS} times, so it is not started again"
+            what = f"The daemon exited {MAX_STARTS} times, so it is not started again"
             raise DaemonError(self._died(what, self._process.returncode if self._process else None))
         self._starts.append(now)
 
@@ -198,8 +200,8 @@ class Starter:
         try:
             out = open_log(log)
         except OSError as error:
-            what = f"The daemon's log {log} can't be created ({error.strerror})"
-            raise DaemonError(what, "make that path writable") from error
+            why = error.strerror
+            raise DaemonError(f"The daemon's log {log} can't be created ({why})", f"make {log} writable") from error
         with out:
             try:
                 return subprocess.Popen(
@@ -212,8 +214,7 @@ class Starter:
                     start_new_session=True,
                 )
             except OSError as error:
-                what = f"The daemon can't be started ({error.strerror})"
-                raise DaemonError(what, "check the installation") from error
+                raise DaemonError(f"The daemon can't be started ({error.strerror})", "reinstall codespec") from error
 
     def _read_pid(self) -> int:
         """Return the id of the last daemon process that a language server started, or 0."""
@@ -225,7 +226,7 @@ class Starter:
             return 0
 
     def serves(self, pid: int) -> bool:
-        """Return whether a process is a daemon for this port, and not a later process with the same id."""
+        """Return whether the process with this id is a daemon for this port, and not a process that reuses the id."""
         own = next((process for process in _started if process.pid == pid), None)
         if own is not None:
             return own.poll() is None
@@ -235,9 +236,9 @@ class Starter:
         # The last line of the log often contains a fix.
         log = self._file("log")
         if code is not None and code < 0:
-            return Fault("", f"{what} (signal {-code} killed it)", f"see its log {log}")
+            return Fault("", f"{what} (signal {-code} killed it)", f"see the daemon's log {log}")
         if last := last_line(log):
-            return Fault("", f"{what} ({quoted(last).what})", f"see its log {log}")
+            return Fault("", f"{what} ({quoted(last).what})", f"see the daemon's log {log}")
         return Fault("", f"{what} (exit code {code}, and its log {log} is empty)", "check whether the disk is full")
 
     def _file(self, kind: str) -> Path:
@@ -260,7 +261,7 @@ def _retrieve(task: asyncio.Task[None]) -> None:
 
 
 def open_log(log: Path) -> IO[bytes]:
-    """Open an empty log, and rename the previous log to `.1`. If the log is a link, append to its target.
+    """Open an empty log after adding `.1` to the previous log's name. If the log is a link, append to its target.
 
     Raises OSError.
     """
@@ -273,7 +274,7 @@ def open_log(log: Path) -> IO[bytes]:
 
 
 def last_line(log: Path) -> str:
-    """Return the last line of a log without the prefix `codespec: `, or "" if the log is empty or unreadable."""
+    """Return the last line of a log without the prefix "codespec: ", or "" if the log is empty or unreadable."""
     try:
         lines = read_regular(log, MAX_LOG_BYTES).decode("utf-8", "replace").strip().splitlines()
     except (OSError, ValueError):

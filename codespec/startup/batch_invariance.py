@@ -20,7 +20,7 @@ OPERATIONS = 4e10  # multiply-adds per check, which take about half a second
 
 
 def check_exact(model: LanguageModel, notes: MutableSequence[str], chunk: int = CHUNK) -> str:
-    """Check a model in exact mode, and return the result of `find_variance`. Slots 0 to 2 must be free.
+    """Check a model in exact mode, and return the result of `find_variance`. Cache slots 0 to 2 must be free.
 
     A model that is not batch-invariant is switched to fast mode, with a note for the user.
     """
@@ -39,8 +39,9 @@ def check_exact(model: LanguageModel, notes: MutableSequence[str], chunk: int = 
 def find_variance(model: TorchModel, chunk: int = CHUNK) -> str:
     """Return "" if the model is batch-invariant, else a clause that names the differing outputs.
 
-    A text is computed alone in chunks of `chunk` rows, and again in random chunks batched with other texts. The logits,
-    keys and values must be equal. Only some layers of a large model are checked. Slots 0 to 2 must be free.
+    A text is computed alone in chunks of `chunk` rows, and again in random chunks batched with other texts. Both runs
+    must give equal logits, keys and values. Only some layers of a large model are checked. Cache slots 0 to 2 must be
+    free.
     """
     assert model.cache is not None and model.cache.slots >= 2
     length, layers = _affordable(model)
@@ -74,7 +75,7 @@ def tried_length(model: TorchModel) -> int:
 def _affordable(model: TorchModel) -> tuple[int, int]:
     """Return the number of tokens and of layers (0: all) that can be checked within OPERATIONS.
 
-    If the first layers of a large model can run alone, only these are checked. Otherwise, the text is shortened.
+    For a large model, only the first layers are checked if they can run alone; otherwise, the text is shortened.
     """
     assert model.cache is not None
     length = min(LENGTH, model.spec.max_length, model.cache.capacity)
@@ -91,7 +92,7 @@ def _affordable(model: TorchModel) -> tuple[int, int]:
 
 @contextmanager
 def _shortened(model: TorchModel, layers: int) -> Iterator[None]:
-    """Remove all but the first `layers` layers (0: keep all) within the context, and with them the output head."""
+    """Within the context, run only the first `layers` layers, without the output head (0: run the whole model)."""
     network, shapes = model.network, model.shapes
     if not isinstance(network, LeanNetwork) or not 0 < layers < len(network.blocks):
         yield
@@ -106,7 +107,7 @@ def _shortened(model: TorchModel, layers: int) -> Iterator[None]:
 
 
 def _read(model: TorchModel, slot: int, ids: Sequence[int], start: int, rows: int, keep: int) -> Tensor:
-    """Compute the chunk at `start` and return its logits, limited to the text's last `keep` rows."""
+    """Compute the chunk at `start`, and return the logits of its rows that are among the text's last `keep` rows."""
     end = min(start + rows, len(ids))
     wanted = max(0, end - max(start, len(ids) - keep))
     return model.forward([Rows(slot, start, ids[start:end], keep=wanted)])[:wanted]

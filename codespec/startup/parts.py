@@ -55,7 +55,7 @@ CHECKING = "checking that no row depends on the others"
 
 
 class Parts(TypedDict):
-    """The arguments of `Engine`."""
+    """The arguments of the constructor of `Engine`."""
 
     target: LanguageModel
     proposers: list[Proposer]
@@ -73,9 +73,9 @@ class Parts(TypedDict):
 
 
 def load_parts(config: EngineConfig, tell: Callable[[str], None], pair: PairFiles | None = None) -> Parts:
-    """Load the configured models and prepare an engine's parts. `tell` is called with the name of each phase.
+    """Load the configured models and prepare an engine's parts. `tell` is called with the name of each loading phase.
 
-    `pair` has the files of both models if they are already open.
+    `pair` holds the files of both models if they are already open.
     """
     pair = pair or open_pair(config)
     exact = config.mode == "exact"
@@ -99,9 +99,9 @@ def prepare(
     tell: Callable[[str], None],
     head: LoadedHead | None,
 ) -> Parts:
-    """Allocate cache slots, capture CUDA graphs on a GPU, and make the measurements that no earlier start saved.
+    """Allocate cache slots, capture CUDA graphs on a GPU, and take all measurements that no earlier start has saved.
 
-    If there is a head, the target must already record its hidden states.
+    With a head, the target must already record the hidden states that the head reads.
     """
     context, reads = target_context(target, config), _context(drafter, config) if drafter else 0
     lengths = {target: max(MIN_LENGTH, context)} | ({drafter: reads + 1} if drafter else {})
@@ -156,7 +156,7 @@ def _tune_host(
 
 
 def target_context(target: LanguageModel, config: EngineConfig) -> int:
-    """Return the context in tokens (prompt and completion): the setting, or the largest that fits the memory."""
+    """Return the maximum tokens of prompt and completion: the setting `context`, or as many as fit in memory."""
     each, usual = slot_bytes({target: CAPACITY_UNIT}) // CAPACITY_UNIT, _context(target, config)
     batch = largest_batch(config, slot_bytes({target: usual}))
     room = context_room(config.cache_mb, target_memory(target))
@@ -164,7 +164,7 @@ def target_context(target: LanguageModel, config: EngineConfig) -> int:
 
 
 def target_memory(target: LanguageModel) -> int:
-    """Return the bytes of memory for a target: the machine's memory, or the GPU's minus the weights."""
+    """Return the bytes of memory available to a target: the machine's memory, or the GPU's memory minus the weights."""
     if str(target.device) == "cpu":
         return machine_memory() or 0
     import torch
@@ -181,14 +181,15 @@ def _context(model: LanguageModel, config: EngineConfig) -> int:
 
 
 def slot_bytes(lengths: Mapping[LanguageModel, int]) -> int:
-    """Return the bytes that one slot takes in the caches of all these models. `lengths` are in tokens."""
+    """Return the bytes that one slot takes in the caches of the given models. `lengths` are in tokens."""
     return sum(model.slot_bytes(length) for model, length in lengths.items())
 
 
 def choose_slots(config: EngineConfig, lengths: Mapping[LanguageModel, int], batch: int) -> int:
     """Return the number of cache slots for prompts of these lengths: at least `batch`, and more if memory allows.
 
-    The additional slots keep the prompts of idle documents. Raises ConfigError if `batch` slots exceed `cache_mb`.
+    Slots beyond `batch` keep the prompts of idle documents cached. Raises ConfigError if `batch` slots exceed
+    `cache_mb`.
     """
     each = slot_bytes(lengths)
     if not config.cache_mb:
@@ -197,8 +198,8 @@ def choose_slots(config: EngineConfig, lengths: Mapping[LanguageModel, int], bat
     if fitting < batch:
         needed = -(-batch * each // 2**20)
         raise ConfigError(
-            f"cache_mb = {config.cache_mb} is too small, since {batch} requests at once take {needed} MB",
-            "raise cache_mb, or lower max_batch or context",
+            f"cache_mb = {config.cache_mb} is too small, because {batch} concurrent requests take {needed} MB",
+            f"raise cache_mb to {needed}, or lower max_batch or context",
         )
     return min(fitting, MAX_SLOTS)
 
@@ -211,7 +212,7 @@ def load_target_head(target: LanguageModel, config: EngineConfig) -> LoadedHead 
     """
     if not config.asks_head:
         if config.proposers == "head":
-            raise ConfigError('proposers = "head" needs a head', "set head to the folder of a head")
+            raise ConfigError('proposers = "head" requires a head', "set the setting head to the folder of a head")
         return None
     if target.spec.dtype == NATIVE:
         fix = "set dtype to bfloat16, or remove the setting head"

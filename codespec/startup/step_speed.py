@@ -1,7 +1,7 @@
-"""Measure the matrix products of one decode step of a 1.5 B model in four bits, in milliseconds, without torch.
+"""Measure the milliseconds of the matrix products in one decode step of a four-bit model of 1.5 B, without torch.
 
-Run with `python -m codespec.startup.step_speed`. The weights are several copies of the same matrices, which exceed the
-CPU's caches as those of a real model do.
+Run this module with `python -m codespec.startup.step_speed`. The weights are several copies of the same matrices, which
+together exceed the CPU's caches, as the weights of a real model do.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SECONDS, MAX_STEPS, WARM_UP = 0.8, 20, 1
 
 
 def main() -> int:
-    """Print the milliseconds, or infinity without kernels. Return 1 if a busy machine made the step slow."""
+    """Print the step's milliseconds, or inf without native kernels. Return 1 if the step was slow on a busy machine."""
     try:
         milliseconds = measure()
     except NativeError as error:  # without kernels, the result is final too
@@ -44,7 +44,7 @@ def main() -> int:
 def measure() -> float:
     """Return the milliseconds of the fastest step, with one thread or one thread per core.
 
-    Raises NativeError if the library is missing.
+    Raises NativeError if the native library is missing.
     """
     return 1e3 * min(_fastest(threads) for threads in sorted({1, processor().cores}))
 

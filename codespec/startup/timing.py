@@ -1,7 +1,7 @@
-"""Time the forwards of models on this machine, and build and save the cost table. The slots must be free.
+"""Time the forwards of models on this machine, and build and save the cost table. The cache slots must be free.
 
-All shapes are timed in turn several times, so that a busy moment does not affect one shape only. The result is the
-median, because the minimum would reflect the machine's best moments, when additional rows are unusually cheap.
+All shapes are timed in turn several times, so that a busy moment affects all shapes alike. The result is the median,
+because the minimum would reflect the machine's best moments, when additional rows are unusually cheap.
 
 The name of a saved file is a fingerprint of everything that the measurement depends on.
 """
@@ -49,7 +49,7 @@ HEAD_TURNS, HEAD_SECONDS = 5, 0.5  # after two turns, no turn starts later than 
 
 
 def measure(models: Sequence[LanguageModel], budget: float) -> list[dict[Shape, float]]:
-    """Return the seconds of a forward by shape (rows, batch, context) for each model. Empties all slots.
+    """Return the seconds of a forward by shape (rows, batch, context) for each model. Empties all cache slots.
 
     Every sweep times all models, so that a busy minute does not make one model look cheap relative to another.
     """
@@ -79,14 +79,14 @@ def _grid(model: LanguageModel, budget: float) -> list[Shape]:
 
 
 def empty_slots(model: LanguageModel) -> None:
-    """Discard the contents of all slots."""
+    """Discard the contents of all cache slots of a model."""
     assert model.cache is not None
     for slot in range(model.cache.slots):
         model.rollback(slot, 0)
 
 
 def shapes_of(short: Sequence[int], at_long: Sequence[int], batches: Sequence[int], long: int) -> list[Shape]:
-    """List shapes of one text with these numbers of rows at the short and the long context, and of batches."""
+    """List the shapes of single texts with these numbers of rows at the short and the long context, and of batches."""
     found = [(rows, 1, SHORT) for rows in short]
     if long > SHORT:
         found += [(rows, 1, long) for rows in at_long]
@@ -112,7 +112,7 @@ def time_rows(model: LanguageModel, counts: Sequence[int], context: int, keep: i
 
 
 def turns(seconds: float, most: int, least: int = 1) -> Iterator[int]:
-    """Yield 0, 1, … up to `most` numbers. After `least` numbers, stop once `seconds` have passed."""
+    """Count from 0, yielding at most `most` numbers. After `least` numbers, stop once `seconds` seconds have passed."""
     began = time.perf_counter()
     for turn in range(most):
         if turn >= least and time.perf_counter() - began >= seconds:
@@ -121,7 +121,7 @@ def turns(seconds: float, most: int, least: int = 1) -> Iterator[int]:
 
 
 def timed(action: Callable[[], object], wait: Callable[[], object] = lambda: None) -> float:
-    """Return the seconds of an action, including its work on a device, for which `wait` waits."""
+    """Return the seconds that an action takes, including its work on a device, for which `wait` waits."""
     wait()
     began = time.perf_counter()
     action()
@@ -144,7 +144,7 @@ def price(
     notes: MutableSequence[str],
     heads: Mapping[str, HeadRunner] = NO_HEADS,
 ) -> CostTable:
-    """Return the saved cost table, or measure and save one. The models' slots must be free."""
+    """Return the saved cost table, or measure and save a table. The models' cache slots must be free."""
     return kept_table(target, drafters, heads).get(partial(measure_table, target, drafters, BUDGET, heads), notes)
 
 
@@ -153,7 +153,8 @@ def kept_table(
 ) -> Kept[CostTable]:
     """Return the file with the cost table of a target with these drafters and heads.
 
-    The fingerprint includes the rows of a call, the captured graphs, and the number and size of the slots.
+    The fingerprint in the file's name covers the rows per call, whether graphs are captured, and the number and size of
+    the cache slots.
     """
     facts: list[object] = [head.config for head in heads.values()]
     for model in (target, *drafters.values()):
@@ -180,7 +181,7 @@ def measure_table(
 def table_of(
     target: LanguageModel, drafters: Mapping[str, LanguageModel], times: Sequence[Mapping[Shape, float]]
 ) -> CostTable:
-    """Build a cost table from the forward times of the target and the drafters. Measures the cost of a draft."""
+    """Build a cost table from the forward times of the target and the drafters, and measure the cost of a draft."""
     first, *others = map(_cost, times)
     return CostTable(first, dict(zip(drafters, others, strict=True)), _draft_seconds(target))
 
@@ -190,9 +191,10 @@ def _cost(times: Mapping[Shape, float]) -> ForwardCost:
 
 
 def _draft_seconds(target: LanguageModel) -> float:
-    """Return the seconds of one draft without the forwards.
+    """Return the seconds that one draft takes apart from its forwards.
 
-    A draft is encoded right after a forward, when CPU caches are cold and encoding takes about three times as long.
+    The draft is encoded right after a forward, because CPU caches are cold then and encoding takes about three times as
+    long.
     """
     times = []
     for _ in range(TRIES):

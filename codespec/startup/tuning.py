@@ -1,7 +1,7 @@
-"""Choose settings by measurement: CPU threads, draft-length policy, prefill chunk, batch size and prompt budget.
+"""Choose the CPU threads, draft-length policy, prefill chunk, batch size and prompt budget by measurement.
 
 Long drafts, large chunks and full batches pay off if a product of 32 rows costs about as much as one row (AMX, GPUs),
-but not if arithmetic dominates. Therefore these settings are measured, and not derived from the processor's name.
+but not if arithmetic dominates. These settings depend on measurements, not on the processor's name.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _CHOSEN: list[int] = []  # the thread count of this process, once it is chosen
 
 
 def choose_batch(config: EngineConfig, seconds: Seconds, slots: int) -> int:
-    """Return the maximum batch size: as configured, else by measured costs, else the default."""
+    """Return the maximum batch size: the configured size, else one based on measured costs, else the default."""
     batch = config.max_batch or min(USUAL_BATCH, slots)
     while not config.max_batch and seconds(1, 1, SHORT) and 2 * batch <= min(MAX_BATCH, slots):
         one, twice = (seconds(size, size, SHORT) / size for size in (batch, 2 * batch))
@@ -72,7 +72,7 @@ def choose_batch(config: EngineConfig, seconds: Seconds, slots: int) -> int:
 
 
 def choose_chunk(config: EngineConfig, seconds: Seconds) -> int:
-    """Return the prefill chunk in tokens: as configured, else by measured costs, else the default."""
+    """Return the prefill chunk in tokens: the configured size, else one based on measured costs, else the default."""
     if config.prefill_chunk or not seconds(1, 1, SHORT):
         return config.prefill_chunk or USUAL_CHUNK
     chunk = MAX_CHUNK
@@ -82,14 +82,14 @@ def choose_chunk(config: EngineConfig, seconds: Seconds) -> int:
 
 
 def longest_draft(most: int, costs: CostTable | None) -> int:
-    """Return the maximum draft length: `most` if verifying that many tokens is cheap, else at most USUAL_DRAFT."""
+    """Return the maximum draft length, which exceeds USUAL_DRAFT only if verifying `most` draft tokens is cheap."""
     if costs is not None and costs.target.seconds(most + 1) <= FREE * costs.target.seconds(1):
         return most
     return min(most, USUAL_DRAFT)
 
 
 def largest_batch(config: EngineConfig, slot_bytes: int) -> int:
-    """Return the configured batch size, or else the largest that memory allows, given the bytes of a slot."""
+    """Return the configured batch size, or the largest batch size that memory allows, given the bytes of a slot."""
     if config.max_batch:
         return config.max_batch
     room = (config.cache_mb or BATCH_MB) * 2**20
@@ -106,7 +106,7 @@ def choose_policy(
 ) -> DraftPolicy:
     """Return the configured draft-length policy. `sources` are the proposers' names; `notes` receives messages.
 
-    The models' slots must be free, because this function may time the models.
+    The models' cache slots must be free, because this function may time the models.
     """
     name, number = split_policy(config.policy)
     longest = longest_draft(config.draft_tokens, None)
@@ -160,9 +160,9 @@ def pair_fingerprint(target: LanguageModel, drafter: LanguageModel | None, heads
 
 
 def find_threads(model: LanguageModel, notes: MutableSequence[str]) -> int:
-    """Return the saved number of CPU threads for this model, or measure and save the number. Slots must be free.
+    """Return the saved number of CPU threads for this model, or measure and save it. The cache slots must be free.
 
-    The number is process-wide, so the first engine with automatic threads decides for later engines.
+    The number of threads is process-wide, so the first engine that does not configure it decides for later engines.
     """
     if not _CHOSEN:
         most = _max_threads()
@@ -173,7 +173,7 @@ def find_threads(model: LanguageModel, notes: MutableSequence[str]) -> int:
 def _kept_threads(model: LanguageModel, most: int) -> Kept[int]:
     def parse(content: Mapping[str, Any]) -> int:
         if (threads := int(content["threads"])) not in range(1, most + 1):
-            raise ValueError(f"the number of threads is {threads}, not 1 to {most}")
+            raise ValueError(f"the number of threads is {threads}, but must be between 1 and {most}")
         return threads
 
     file = kept_file("threads", THREADS_VERSION, most, model.facts)
@@ -181,16 +181,17 @@ def _kept_threads(model: LanguageModel, most: int) -> Kept[int]:
 
 
 def _max_threads() -> int:
-    """Return the number of physical cores, or OMP_NUM_THREADS, which is set on shared machines, if that is lower."""
+    """Return the lower of the number of physical cores and OMP_NUM_THREADS, which is often set on shared machines."""
     limit = os.environ.get("OMP_NUM_THREADS", "")
     return min(processor().cores, int(limit)) if limit.isdecimal() and int(limit) else processor().cores
 
 
 def choose_threads(model: LanguageModel, most: int, budget: float = 1.0) -> int:
-    """Return the smallest of the thread counts 1, 2, 4, … `most` that no larger count clearly beats.
+    """Try the thread counts 1, 2, 4, …, `most`, and return the last that clearly beats the best count before it.
 
-    Counts are compared by the 95th percentile of a small verification, because several threads on shared cores often
-    stall. The measurement takes about `budget` seconds. Afterwards, all slots are empty and the model uses one thread.
+    Counts are compared by the 95th percentile of the time of a small verification, because several threads on shared
+    cores often stall. The measurement takes about `budget` seconds. Afterwards, all cache slots are empty and the model
+    uses one thread.
     """
     counts = sorted({*(1 << power for power in range(most.bit_length())), most})
     times: dict[int, list[float]] = {count: [] for count in counts}
@@ -217,7 +218,7 @@ class ReadingSpeed:
     """Measured prefill times in seconds.
 
     `near` is the time to prefill `rows` tokens at the start of a text, and `far` the time to prefill them after
-    `distance` other tokens. `one` is the time of a one-row round.
+    `distance` other tokens. `one` is the time of a forward with one row.
     """
 
     rows: int
@@ -261,14 +262,15 @@ def prompt_budget(reading: ReadingSpeed, first_answer_ms: float, context: int) -
 
 
 def find_reading(model: LanguageModel, notes: MutableSequence[str]) -> ReadingSpeed:
-    """Return the saved reading speed, or measure and save the speed. Slot 0 must be free."""
+    """Return the model's saved reading speed, or measure and save it. Cache slot 0 must be free."""
     return _kept_reading(model).get(lambda: measure_reading(model), notes)
 
 
 def measure_again(model: LanguageModel, notes: MutableSequence[str]) -> ReadingSpeed:
-    """Measure the reading speed and save the minimum of the old and new times, in case the machine was busy before.
+    """Measure the reading speed again and save the minimum of old and new times, in case the machine was busy before.
 
-    A start does not do this, because the generated text depends on the result. Slot 0 must be free.
+    No start calls this function, because the result changes the prompt budget and thus generated text. Cache slot 0
+    must be free.
     """
     kept, reading = _kept_reading(model), measure_reading(model)
     before = kept.load(notes)
@@ -282,7 +284,7 @@ def measure_again(model: LanguageModel, notes: MutableSequence[str]) -> ReadingS
 def _kept_reading(model: LanguageModel) -> Kept[ReadingSpeed]:
     """Return the file with the model's reading speed, which does not depend on the number and size of slots."""
     file = kept_file("reading", READING_VERSION, model.facts, model.call_facts)
-    return Kept(file, "time of reading", ReadingSpeed.from_dict, asdict)
+    return Kept(file, "reading speed", ReadingSpeed.from_dict, asdict)
 
 
 def measure_reading(model: LanguageModel) -> ReadingSpeed:

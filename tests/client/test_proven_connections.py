@@ -88,7 +88,7 @@ def test_one_that_ends_at_its_first_request_is_not_tried_again() -> None:
     async def scenario() -> None:
         async with talking(most=2) as (daemon, client):
             assert (await client.health()).state == "absent"
-            with pytest.raises(Absent, match="broke off"):
+            with pytest.raises(Absent, match="closed the connection"):
                 await client.report("/health")
             assert daemon.paths == [proof.PATH] * 2
 
@@ -114,7 +114,7 @@ def test_a_cancelled_request_closes_its_connection() -> None:
 
 def test_only_http_addresses() -> None:
     for url in ("nowhere", "https://127.0.0.1:1", "http://", "http://[::1"):
-        with pytest.raises(ValueError, match=r"http address|Invalid"):
+        with pytest.raises(ValueError, match=r"not a valid http:|Invalid"):
             ProvenConnections(url)
 
 

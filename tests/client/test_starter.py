@@ -54,7 +54,7 @@ def test_a_killed_daemon_is_replaced_without_another_request(
         starter = Starter(client, [sys.executable, "-S", "-c", WAITS, str(folder)], port=1)  # type: ignore[arg-type]
         for _ in range(kills_at):
             (result,) = await asyncio.gather(starter.ensure(), return_exceptions=True)
-        assert ("ended at once (signal 9" in str(result)) is (answer == "absent")
+        assert ("exited immediately (signal 9" in str(result)) is (answer == "absent")
         async with asyncio.timeout(60):
             while len(list(folder.iterdir())) < 2:
                 await asyncio.sleep(0.02)

@@ -214,5 +214,5 @@ def test_the_starter_target_with_a_head_of_the_settings(tmp_path: Path) -> None:
 
 
 def test_the_proposer_head_needs_a_head() -> None:
-    with pytest.raises(ConfigError, match="needs a head"):
+    with pytest.raises(ConfigError, match="requires a head"):
         Engine.load(target=str(SHIPPED / "target"), drafter=None, proposers="head")

@@ -124,6 +124,6 @@ class TestMemory:
 
     def test_too_little_is_one_sentence(self) -> None:
         with pytest.raises(
-            ConfigError, match=r"cache_mb = 1 is too small, since 8 requests at once take \d+ MB: raise cache_mb, or"
+            ConfigError, match=r"cache_mb = 1 is too small, because 8 concurrent requests take \d+ MB: raise cache_mb"
         ):
             self.slots(max_batch=8, cache_mb=1)

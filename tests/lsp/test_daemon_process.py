@@ -138,7 +138,7 @@ def test_one_that_can_not_start_is_told_and_not_tried_for_ever(begun: Path) -> N
                 assert await client.texts(0, 4) == []
             status = await client.status()
             assert status["kind"] == "Error"
-            assert f"ended {MAX_STARTS} times" in status["message"]
+            assert f"exited {MAX_STARTS} times" in status["message"]
             first = client.heard("window/showMessage")[0]["message"]
             assert "(There is no model folder there: give another)" in first and "Traceback" not in first
             shown = len(client.heard("window/showMessage"))

@@ -186,7 +186,8 @@ def test_a_daemon_that_the_user_started_is_left_alone() -> None:
         async with talking(start_daemon=True) as (client, fake):
             fake.script = ["1"]
             reply = await client.request("workspace/executeCommand", {"command": "codespec.restartDaemon"})
-            assert "was not started by an editor: stop it and start it again yourself" in reply["result"]["message"]
+            message = reply["result"]["message"]
+            assert "was not started by an editor: stop that daemon and start it again yourself" in message
             assert (await client.status())["kind"] == "Warning"
             client.open("x = \n")
             assert await client.texts(0, 4) == ["x = 1"], "it goes on"

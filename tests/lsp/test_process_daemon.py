@@ -215,7 +215,7 @@ def test_a_dead_daemon_is_replaced_at_once_and_its_log_kept(models: Models, tmp_
             here.kill()
             here.client.type(4, 0, 6, "z")
             assert await here.client.texts(0, 7) == []
-            await here.until_told("Error", "ended 3 times", f"signal {int(signal.SIGKILL)} killed it", str(here.log))
+            await here.until_told("Error", "exited 3 times", f"signal {int(signal.SIGKILL)} killed it", str(here.log))
             assert here.number() == dead
 
     run(scenario(), MAX_SECONDS)

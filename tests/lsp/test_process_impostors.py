@@ -160,7 +160,7 @@ def test_not_even_the_users_own_daemon_may_send_it_on(state: Path, monkeypatch: 
 
     async def scenario(client: Editor) -> None:
         assert await client.texts(1, 4) == []
-        assert "redirects its clients (status 307), which is refused" in (await client.status())["message"]
+        assert "sent a redirect (HTTP 307), which is refused" in (await client.status())["message"]
 
     async def whole(other: Impostor) -> None:
         async def complete(_fake: FakeDaemon, _request: web.Request) -> web.Response:

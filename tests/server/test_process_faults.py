@@ -82,7 +82,7 @@ def test_killed_restarted_damaged_and_without_room(
     words: list[Any] = [*pair.pair, "--warmup", "0", "--socket", place]
     with daemon(*words, env=homes) as served:  # killed in mid-stream
         served.until_ready()
-        assert asyncio.run(_read_until_killed(served)).startswith("The daemon broke off")
+        assert asyncio.run(_read_until_killed(served)).startswith("The daemon closed")
     assert place.exists() and not list(folder.glob("*"))
     with daemon(*words, env=homes) as served:  # finds the dead one's socket, and saves its statistics
         served.until_ready()

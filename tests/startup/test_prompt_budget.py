@@ -108,7 +108,7 @@ class TestKept:
         for content in ("{", '{"format": 1, "content": {"rows": 0, "near": 1, "far": 1, "distance": 1, "one": 1}}'):
             file.write_text(content)
             find_reading(target, notes)
-            assert "the saved time of reading can't be read" in notes.pop() and not notes
+            assert "the saved reading speed can't be read" in notes.pop() and not notes
         assert ReadingSpeed.from_dict(asdict(SLOW)) == SLOW
 
     def test_a_small_cache_is_enough(self) -> None:
