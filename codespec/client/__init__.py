@@ -1,1 +1,1 @@
-"""The daemon's client, for the language server, the commands and the laboratory. It needs only h11 and filelock."""
+"""The daemon's client for the language server, the commands and the laboratory; requires only h11 and filelock."""

@@ -1,4 +1,4 @@
-"""HTTP/1.1 connections to the user's own daemon. No request is sent before the peer has proved that it is this daemon.
+"""HTTP/1.1 connections on which no request is sent before the peer has proved that it is the user's own daemon.
 
 A Unix socket in the user's state folder is trusted if the user owns the socket. Every connection to a TCP port begins
 with a challenge that only the user's daemon can answer, because another process may have taken the port.
@@ -74,7 +74,7 @@ class ProvenConnections:
     async def request(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, session: str = ""
     ) -> AsyncIterator[HttpReply]:
-        """Send a request and yield the reply. Exiting the context before the reply's end closes the connection.
+        """Send a request and yield the reply. Exiting the context before the end of the reply closes the connection.
 
         `session` is the value of the x-session-id header ("": no header). Raises DaemonError, OSError or NotHttp.
         """

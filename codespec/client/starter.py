@@ -4,7 +4,7 @@ A lock file in the user's state folder ensures that only one language server sta
 log and renames the previous log. The daemon outlives the language server because other editors may use the daemon.
 
 The daemon's working folder is the state folder, which has no untrusted files. Before a start, relative paths in the
-daemon's command line and environment are made absolute. A model `owner/model` is one on the hub even if a folder with
+daemon's command line and environment are made absolute. `owner/model` names a model on the hub even if a folder with
 that path exists.
 """
 

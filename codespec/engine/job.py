@@ -102,7 +102,7 @@ class RequestHandle:
         return not self.over and self.first_text is None and not (self.job and self.job.sequences)
 
     def supersedes(self, older: RequestHandle) -> bool:
-        """Return whether this request replaces an older one for the same document.
+        """Return whether this request replaces an older request for the same document.
 
         A warm-up does not replace a request for text. Edits and completions of a document do not replace each other.
         """
@@ -205,7 +205,7 @@ class Job:
         return [number for number, sequence in enumerate(self.sequences) if not sequence.finish_reason]
 
     def restart(self) -> None:
-        """Reset the job to its state before the start, so that it runs again, alone."""
+        """Reset the job to its state before the start, so that it runs again without other jobs."""
         self.sequences, self.first_token, self.alone = [], None, True
         self._written.clear()
 

@@ -6,7 +6,7 @@ client) take turns in round-robin order, and so do the documents of a client, so
 more documents does not get more slots (fair queueing, Nagle 1985).
 
 No request starves. The oldest request gets a quarter of the slots; with fewer than four slots, the oldest request runs
-first for 16 rounds in every 64. If each of its n choices takes r rounds, the oldest request ends within
+first for 16 rounds in every 64. If each of the oldest request's n choices takes r rounds, the request ends within
 r * ceil(n / (slots // 4)) rounds, or with fewer than four slots within 4 * r * ceil(n / slots) + 64 rounds, regardless
 of later arrivals. The request with the fewest remaining tokens begins in the next round, or with fewer than four slots
 after at most 16 rounds. Completions run before edits, and requests for text before warm-ups, but an edit or a warm-up
@@ -84,7 +84,7 @@ Put = Callable[[CodespecError | None], None]  # called with None, or with an err
 
 
 class Queue:
-    """All requests of an engine that runs at most `slots` sequences per round; `finish` ends one of its sequences.
+    """All requests of an engine that runs at most `slots` sequences per round; `finish` is called to end a sequence.
 
     `outbox` collects the messages for handles. After `patience` seconds without a request (None: never), the engine
     prefetches what follows a finished completion, as if the user had accepted the completion.

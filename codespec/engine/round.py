@@ -53,8 +53,8 @@ def keep_drawn(
 ) -> list[Candidates]:
     """Return the trimmed candidates, but leave sampled drafts untrimmed.
 
-    Dropping a sampled token because of its value, or of later tokens' values, would bias the output distribution. A
-    sampled draft is therefore ended only before its next token is sampled.
+    Dropping a sampled token because of its value, or of later tokens' values, would bias the output distribution.
+    Whether a sampled draft ends must be decided before the draft's next token is sampled.
     """
     return [whole if whole.probabilities else part for whole, part in zip(proposed, trimmed, strict=True)]
 

@@ -1,4 +1,4 @@
-"""Measure the milliseconds of the matrix products in one decode step of a four-bit model of 1.5 B, without torch.
+"""Time the matrix products of one decode step of a four-bit model with 1.5 billion parameters, without torch.
 
 Run this module with `python -m codespec.startup.step_speed`. The weights are several copies of the same matrices, which
 together exceed the CPU's caches, as the weights of a real model do.

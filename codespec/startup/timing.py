@@ -86,7 +86,7 @@ def empty_slots(model: LanguageModel) -> None:
 
 
 def shapes_of(short: Sequence[int], at_long: Sequence[int], batches: Sequence[int], long: int) -> list[Shape]:
-    """List the shapes of single texts with these numbers of rows at the short and the long context, and of batches."""
+    """List the shapes to time: single texts with these numbers of rows at a short and a long context, and batches."""
     found = [(rows, 1, SHORT) for rows in short]
     if long > SHORT:
         found += [(rows, 1, long) for rows in at_long]

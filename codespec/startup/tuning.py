@@ -269,8 +269,8 @@ def find_reading(model: LanguageModel, notes: MutableSequence[str]) -> ReadingSp
 def measure_again(model: LanguageModel, notes: MutableSequence[str]) -> ReadingSpeed:
     """Measure the reading speed again and save the minimum of old and new times, in case the machine was busy before.
 
-    No start calls this function, because the result changes the prompt budget and thus generated text. Cache slot 0
-    must be free.
+    An engine does not measure again at its start, because another speed would change the prompt budget and thus the
+    generated text. Cache slot 0 must be free.
     """
     kept, reading = _kept_reading(model), measure_reading(model)
     before = kept.load(notes)
