@@ -183,7 +183,7 @@ def make_config(values: Mapping[str, Any]) -> EngineConfig:
 
 
 def split_policy(policy: str) -> tuple[str, int | None]:
-    """Split a policy such as `fixed:3` into its name and number (None: no number). Raise ConfigError for others."""
+    """Split a policy such as `fixed:3` into its name and number (or None). Raise ConfigError for an invalid policy."""
     name, colon, text = policy.partition(":")
     if name not in POLICIES:
         raise ConfigError(f"policy = {policy!r} is unknown", f"choose one of {', '.join(POLICIES)}")

@@ -1,7 +1,7 @@
 """Declare settings, and resolve their values from flags, the environment, the TOML file and defaults, in this order.
 
-A setting is a dataclass field. The declaration determines the value checks, the flags of every command (`cli.options`)
-and the tables of docs/settings.md and docs/editors.md (`python -m tools.settings_page`).
+A setting is a dataclass field. The declaration of a setting determines the value checks, the flags of every command
+(`cli.options`) and the tables of docs/settings.md and docs/editors.md (`python -m tools.settings_page`).
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Settings:
     def levels(self, schema: type, flags: Mapping[str, Any], table: str = "") -> tuple[Level, Level, Level]:
         """Return the settings of a dataclass from the file's `table` ("": the top level), the environment and flags.
 
-        A flag with the value None counts as not given. Raise ConfigError for an unknown setting or a wrong type.
+        A flag with the value None counts as not given. Raise ConfigError for an unknown setting or an invalid value.
         """
         variables = os.environ if self._environment is None else self._environment
         set_by_flags = {key: _typed(schema, key, value, key) for key, value in flags.items() if value is not None}
@@ -162,7 +162,7 @@ def _from_environment(schema: type, environment: Mapping[str, str], table: str) 
 
 
 def _typed(schema: type, key: str, value: Any, label: str) -> Any:
-    """Return a value of its setting's type; a whole number may become a float. Raise ConfigError for other types."""
+    """Return a value with its setting's type (a whole number may become a float), or raise ConfigError."""
     kind = _kind(schema, key, label)
     if value == "auto" and declared(schema)[key].automatic:
         return 0

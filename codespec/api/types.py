@@ -55,9 +55,9 @@ class Owner(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionRequest:
-    """A completion request. Its constructor checks all fields; `check_length` compares the length with the context.
+    """A completion request. The constructor checks all fields; `check_length` checks `max_tokens` against the context.
 
-    Tokens are target tokens, and times are in milliseconds. Successive prompts of a `document` share a layout, so a
+    Tokens are the target's, and times are in milliseconds. Successive prompts of a `document` share a layout, so a
     completion may depend on earlier prompts (see `text.fim`). Drafts from a `prediction`, such as the old version of a
     file, affect only the speed. Cached data is reused only for requests with the same `scope`, because it would reveal
     one client's text to other clients.

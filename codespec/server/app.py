@@ -107,7 +107,7 @@ def follow_keys(daemon: Daemon, *, by_signal: bool = True) -> asyncio.Task[NoRet
 
 
 async def drain(runner: web.AppRunner, daemon: Daemon, seconds: float) -> None:
-    """Wait up to `seconds` for open requests, then send an error to the rest; an incomplete body gets it at once."""
+    """Wait up to `seconds` for open requests, then refuse the rest; refuse incomplete requests at once."""
     daemon.stopping = True
     for site in runner.sites:
         await site.stop()

@@ -1,7 +1,7 @@
 """Render conversations with the target's chat template, in a separate process (`chat_template_process`).
 
 Only the template may write control tokens; `<|im_end|>` in a message must remain plain text. Before rendering,
-placeholders therefore replace the first characters of control tokens in the messages. The tokenizer restores these
+placeholders replace the first characters of control tokens in the messages. The tokenizer restores the replaced
 characters after it has split the rendered text at control tokens.
 """
 

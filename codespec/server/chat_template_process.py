@@ -1,8 +1,8 @@
-"""A process that renders conversations with a model's chat template, and answers each line of JSON with another.
+"""A process that renders conversations with a model's chat template, and answers each JSON line with a JSON line.
 
 A chat template is a program that comes with the model. Jinja's sandbox denies access to files, but does not prevent
-endless loops or the use of all memory. This process therefore limits its own memory, and the daemon kills a process
-that is too slow.
+endless loops or the use of all memory. The process limits its own memory, and the daemon kills the process if a
+template is too slow.
 """
 
 from __future__ import annotations

@@ -311,7 +311,7 @@ class Daemon:
     def submit(
         self, handle: RequestHandle, scope: str, account: Account | None = None, session: str = ""
     ) -> Iterator[None]:
-        """Submit a request, and abort it on exit if it has not ended. Raise ServeError if the daemon refuses it."""
+        """Submit a request, and abort it on exit if it has not ended. Raise ServeError if the request is refused."""
         slots = self.ready().slots
         if self.num_open >= slots + self.queue and not self._make_room(scope):
             if account is not None:
@@ -342,7 +342,7 @@ class Daemon:
     def _make_room(self, scope: str) -> bool:
         """Refuse the newest waiting request of the client with the most open requests.
 
-        Return False if no request was refused, because the client `scope` would then have as many open requests itself.
+        Return False, without a refusal, if the client `scope` would have as many open requests with one more.
         """
         counts = Counter(handle.request.scope for handle in self._open if not handle.over)
         busiest, most = counts.most_common(1)[0]
@@ -363,7 +363,7 @@ class Daemon:
         self.refuse(account.open, ServeError(sentence, 401))
 
     def refuse(self, handles: Collection[RequestHandle], error: ServeError) -> None:
-        """End requests with an error, which clients get as an event of their stream or else as an HTTP status."""
+        """End requests with an error, which each client gets as a stream event or as an HTTP status."""
         for handle in list(handles):
             self.source.abort(handle)
             handle.push([error])

@@ -42,7 +42,7 @@ PREFETCH_DELAY = 0.15  # seconds after a finished text; the user's next keystrok
 
 
 class EngineThread(Source):
-    """A thread that owns the engine that `load` returns.
+    """A thread that owns the engine returned by `load`.
 
     After `idle_unload` seconds without work (0: never), the thread frees the engine until the next request.
     """
@@ -231,7 +231,7 @@ def _hand_out(deliveries: Sequence[Delivery]) -> None:
 
 
 def _answer(future: Future[Result], function: Callable[[], Result], refusal: CodespecError | None) -> None:
-    """Set the future to the result of the function, or to the error of the failure or refusal."""
+    """Resolve `future` with the result or error of `function`, or with the `refusal` to call the function."""
     if not future.set_running_or_notify_cancel():
         return  # its client has disconnected
     try:
@@ -301,7 +301,7 @@ def model_names(config: EngineConfig) -> tuple[str, ...]:
 
 
 def public_name(model: str) -> str:
-    """Return the model's name that clients see: its hub id, or the last part of its path."""
+    """Return a model's name for clients: its hub id, or the last component of its path."""
     if Path(model).is_relative_to(SHIPPED):
         name = Path(model).name
         return {"target": "codespec-starter", "drafter": "codespec-starter-drafter"}.get(name, f"codespec-{name}")

@@ -57,14 +57,16 @@ class Key:
 
 
 def read_keys(file: Path) -> tuple[Key, ...]:
-    """Return the keys in a file. Raise ConfigError for an unsafe file, or for an invalid line with the line number."""
+    """Return the keys in a keys file. Raise ConfigError for an unsafe file, or with the number of an invalid line."""
     try:
         with open_regular(file) as opened:
             status = os.fstat(opened.fileno())
             data = opened.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         why = str(error) if isinstance(error, Unreadable) else getattr(error, "strerror", "") or type(error).__name__
-        raise ConfigError(f"The keys file {file} can't be read ({why})", "run `codespec keys add`") from error
+        raise ConfigError(
+            f"The keys file {file} can't be read ({why})", "check the path, or create the file with `codespec keys add`"
+        ) from error
     shared = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     if sys.platform != "win32" and (shared or status.st_uid not in (0, os.geteuid())):
         raise ConfigError(f"Other users can write to the keys file {file}", f"run `chmod 600 {file}` as its owner")
@@ -252,7 +254,7 @@ class Keyring:
 
 
 async def watch(keyring: Keyring, woken: asyncio.Event, end: Callable[[Account], None]) -> NoReturn:
-    """Check the keys file for changes every second and when `woken` is set. Call `end` for each removed account."""
+    """Check the keys file for changes every second and when `woken` is set. Call `end` for a removed key's account."""
     while True:
         with suppress(TimeoutError):
             async with asyncio.timeout(WATCH_SECONDS):

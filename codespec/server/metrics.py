@@ -1,7 +1,7 @@
 """The daemon's metrics as Prometheus metric families.
 
-Metrics that vLLM also has use its names, with the prefix `codespec:`. A scrape reads a snapshot of the engine's
-counters, so it never waits for a round of the engine.
+Metrics that also exist in vLLM have vLLM's names, with the prefix `codespec:`. A scrape reads a snapshot of the
+engine's counters, so it never waits for a round of the engine.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ web pages of other origins are refused.
 
 The limit on open files determines the maximum number of connections. At the maximum, a new connection replaces the
 oldest connection without a request, or else the oldest one whose request is incomplete. If all connections are busy, a
-few more are accepted, but only for an error or a health reply.
+few more are accepted, and get only an error or a health reply.
 
 Data cached for one client is never used for another, because cached token counts and timings would reveal its text. A
 client is identified by its user and its API key. The system reports the user of a Unix socket's peer and, on Linux, of
@@ -115,7 +115,7 @@ class Connections:
         return server()
 
     def watch(self, open_paths: Collection[str]) -> Middleware:
-        """Return a middleware that tracks open requests, and refuses those over the limit unless in `open_paths`."""
+        """Return a middleware that tracks open requests and refuses requests over the limit except for `open_paths`."""
 
         @web.middleware
         async def follow(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -182,7 +182,7 @@ class _Refusing(asyncio.Protocol):
 
 
 def open_files() -> int:
-    """Return the process's limit on open files. Raise ConfigError if the limit is too low."""
+    """Return the process's limit on open files, or raise ConfigError if the limit is too low."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit != resource.RLIM_INFINITY and limit < MIN_FILES:
         fix = f"allow {MIN_FILES} or more with `ulimit -n`"
@@ -280,7 +280,7 @@ Peer = tuple[int | None, str]  # the user id of a connection, if known, and a un
 
 
 class Scopes:
-    """Determines the scope of each request. A scope contains a key only as a hash with a secret of this process."""
+    """Determines the scope of each request, in which keys are hashed with a secret of this process."""
 
     def __init__(self, tables: Sequence[Path] = TABLES) -> None:
         self._tables = tables

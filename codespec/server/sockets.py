@@ -1,6 +1,6 @@
 """The daemon's TCP and Unix sockets, and the endpoint that proves the daemon's identity.
 
-A stale Unix socket is replaced; a Unix socket in use never is. Daemons that start with the same socket path take turns,
+A stale Unix socket is replaced; a socket in use is not. Daemons that start with the same socket path take turns,
 because one could otherwise remove a socket that another has just created.
 """
 
@@ -112,7 +112,7 @@ def _why_not(config: ServeConfig, error: OSError) -> str:
 
 @asynccontextmanager
 async def claimed(path: Path, backlog: int) -> AsyncIterator[socket.socket]:
-    """Yield a socket that listens at `path`. On exit, when other daemons can probe the socket, it must be served.
+    """Yield a socket that listens at `path`, which the caller must serve within the block, before others probe it.
 
     Raise ConfigError if the path is in use, and OSError if the socket can't be created.
     """
@@ -134,7 +134,7 @@ async def claimed(path: Path, backlog: int) -> AsyncIterator[socket.socket]:
 
 
 def _clear(path: Path) -> None:
-    """Remove a stale socket. Raise ConfigError if anything else exists at the path."""
+    """Remove a stale socket, or raise ConfigError if anything else exists at the path."""
     try:
         state = path.lstat()
     except FileNotFoundError:
@@ -186,7 +186,7 @@ async def prove(request: web.Request) -> web.Response:
 
 
 def proof_keys(token: str) -> proof.Keys:
-    """Return the keys for proving identity. If the user's secret can't be used, print why and use only the token."""
+    """Return the keys for the identity proof. If the user's secret can't be used, print why and use only the token."""
     try:
         return proof.own_keys(token)
     except ConfigError as error:

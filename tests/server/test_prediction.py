@@ -113,7 +113,7 @@ TOO_LONG = "x" * (MAX_PREDICTION + 1)
 WRONG = [
     ("x", "prediction must be an object."),
     ({}, "prediction.type is missing: send it."),
-    ({"type": "text", "content": "x"}, "prediction.type must be content."),
+    ({"type": "text", "content": "x"}, 'prediction.type must be "content".'),
     ({"type": 1, "content": "x"}, "prediction.type must be text."),
     ({"type": "content"}, "prediction.content is missing: send it."),
     ({"type": "content", "content": 5}, "prediction.content must be text."),

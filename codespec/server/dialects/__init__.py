@@ -1,1 +1,1 @@
-"""The API dialects, a module for each: it converts request bodies to requests, and completions to reply bodies."""
+"""The API dialects, one module each: a module converts request bodies to requests, and completions to reply bodies."""

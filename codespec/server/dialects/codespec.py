@@ -223,8 +223,8 @@ def _prepare_place(loaded: Loaded, form: EditFormat | str, wanted: EditRequest, 
 class Answer:
     """Turns the model's text for one place into edits, within a window of lines that begins at `row`.
 
-    An edit is sent as soon as the text matches the old lines again. Without a `handle`, `reason` is a sentence that
-    says why there is no request.
+    An edit is sent as soon as the model's text matches the old lines again. Without a `handle`, `reason` is a sentence
+    that says why there is no request.
     """
 
     def __init__(

@@ -179,7 +179,7 @@ def to_json(completion: Completion, answer: LlamaCppReply) -> dict[str, Any]:
 def indented(text: str, least: int) -> str:
     """Cut a text before the first line with an indentation below `least`, and drop white space before the cut.
 
-    The first line, which continues the cursor's line, and blank lines are not checked.
+    The first line, which continues the cursor's line, and blank lines may have any indentation.
     """
     lines = text.split("\n")
     for number, line in enumerate(lines[1:], 1):
@@ -236,7 +236,7 @@ def select_fields(result: dict[str, Any], wanted: tuple[str, ...] | None) -> dic
 
 
 async def health(request: web.Request) -> web.StreamResponse:
-    """Return the daemon's models, mode and warnings. While the models load, raise ServeError with the progress."""
+    """Return the daemon's models, mode and warnings. Raise ServeError while the models are loading."""
     daemon = request.app[DAEMON]
     loaded = daemon.loaded()
     better = {"model": loaded.offer.name, "bytes": loaded.offer.size} if loaded.offer else None

@@ -44,7 +44,7 @@ INSERT_TEMPLATE = "{{ .Prompt }}{{ if .Suffix }}{{ .Suffix }}{{ end }}"  # Conti
 
 
 async def generate(request: web.Request) -> web.StreamResponse:
-    """Continue a prompt, or fill in the middle if the request has a suffix. Errors are strings, as Ollama's are."""
+    """Continue a prompt, or fill in the middle if the request has a suffix. Like Ollama, send errors as strings."""
     try:
         return await _generate(request)
     except CodespecError as error:

@@ -99,7 +99,7 @@ def _read_sampling(fields: Fields) -> dict[str, Any]:
     prediction, text = fields.part("prediction"), ""
     if prediction is not None:
         if prediction.text("type") != "content":
-            raise RequestError("prediction.type must be content.", "prediction.type")
+            raise RequestError('prediction.type must be "content".', "prediction.type")
         text = prediction.text_or_parts("content", "", MAX_PREDICTION)
     return {**shared.read_sampling(fields), "n": shared.read_choices(fields), "prediction": text}
 
@@ -238,7 +238,7 @@ async def respond(
     echoes: Sequence[str] = (),
     choose: Callable[[Sequence[Completion]], Sequence[Completion]] = lambda done: done,
 ) -> web.StreamResponse:
-    """Reply with a stream, or at once with the completions that `choose` selects. Each choice begins with its echo."""
+    """Reply with a stream, or with one body of the completions that `choose` selects. `echoes` precede the choices."""
     names = shared.TokenNames(loaded.tokenizer) if with_logprobs else None
     frame = {
         "id": f"{form.prefix}-{secrets.token_hex(12)}",
@@ -288,7 +288,7 @@ def _encoder(
     with_usage: bool,
     echoes: Sequence[str],
 ) -> Callable[[Event], list[bytes]]:
-    """Return a function that encodes events as chunks of a stream. `names` is None without log-probabilities."""
+    """Return a function that encodes events as chunks of a stream. `names` is None if log-probabilities are off."""
     count = sum(handle.request.n for handle in handles)
     sent = [0] * count  # characters by choice
     placers = [shared.TokenPlacer(names) for _ in sent] if names else []

@@ -1,6 +1,6 @@
-"""Code shared by the dialects: read the fields of a request, submit it, collect or stream its reply.
+"""Code shared by the dialects: read the fields of a request, submit the request, collect or stream the reply.
 
-Each dialect has a table of the fields that its API documents and codespec does not support. An unsupported field that
+Each dialect has a table of the fields that its API documents but codespec does not support. An unsupported field that
 would change the reply is refused by name, unless its value is neutral (has no effect). An unsupported field that
 editors send with every request only adds a note to the reply, because a refusal would disable their completions. Fields
 that affect only speed or memory (`cache_prompt`, `id_slot`, `keep_alive`, `num_gpu`) and unknown fields are ignored.
@@ -42,7 +42,7 @@ SESSION = re.compile(r"[\w.:-]{1,128}", re.ASCII)  # a valid x-session-id; other
 
 
 class Unread(NamedTuple):
-    """Why a field is not supported, and its neutral values. If `noted`, other values cause a note, not an error."""
+    """Why a field is not supported, and its neutral values. With `noted`, any other value only causes a note."""
 
     why: str
     neutral: tuple[Any, ...] = ()
@@ -98,7 +98,7 @@ def with_field_names(names: Mapping[str, str]) -> Callable[[Handler], Handler]:
 def read_max_tokens(
     fields: Fields, name: str, context: int, notes: list[str], default: int = 64, least: int = -2
 ) -> int:
-    """Return the number of tokens to generate, at most half the context. A negative number requests the maximum."""
+    """Return the number of tokens to generate, at most half the context (which a negative number requests)."""
     wanted = fields.whole(name, default, least, MAX_COUNT)
     granted = min(wanted if wanted >= 0 else context, max(1, context // 2))
     if wanted > granted:
@@ -132,7 +132,7 @@ def read_sampling(
     names: Mapping[str, str] = MappingProxyType({}),
     hottest: float = 2.0,
 ) -> dict[str, Any]:
-    """Return the temperature (at most `hottest`) and the `wanted` fields. `names` maps them to the client's names."""
+    """Return the temperature (at most `hottest`) and the `wanted` fields. `names` maps field names to the client's."""
     values = {name: SAMPLING[name](fields, names.get(name, name)) for name in wanted}
     return {"temperature": fields.number("temperature", 0.0, 0.0, hottest), **values}
 
@@ -222,7 +222,7 @@ def require_fim(loaded: Loaded, name: str, fix: str = "leave it out") -> None:
 
 @asynccontextmanager
 async def submitted(request: web.Request, handles: Iterable[RequestHandle]) -> AsyncIterator[None]:
-    """Submit requests, counted for the client's key, and abort the unfinished ones on exit. Raise ServeError."""
+    """Submit requests on the client's account, and abort the unfinished ones on exit. Raise ServeError."""
     session = request.headers.get(SESSION_HEADER, "")
     session = session if SESSION.fullmatch(session) else ""
     scope = await request.app[SCOPES].of(request)
@@ -295,7 +295,7 @@ class TokenNames:
             return "bytes:" + "".join(f"\\x{byte:02x}" for byte in spelled)
 
     def entry(self, token: TokenLogprob) -> dict[str, Any]:
-        """Return a token's log-probability with the most likely tokens there, in the format of OpenAI and llama.cpp."""
+        """Return a token's log-probability and the likeliest tokens in its place, in the format of OpenAI."""
         top = [self._pair(*pair) for pair in token.top]
         return {**self._pair(token.id, token.logprob), "top_logprobs": top}
 
