@@ -126,7 +126,7 @@ class Deletions:
 
 
 def split_lines(text: str, vim: bool = False) -> list[str]:
-    """Split a text after each line end: \\n, \\r\\n or \\r, with `vim` only \\n. The last line has no line end."""
+    """Split a text after each \\n, \\r\\n or \\r, or only after \\n if `vim` is set. The last line has no line end."""
     if vim or "\r" not in text:
         *lines, last = text.split("\n")
         return [*(line + "\n" for line in lines), last]
@@ -214,7 +214,7 @@ class Buffer:
         return edit
 
     def change(self, start: tuple[int, int], end: tuple[int, int], text: str) -> Edit:
-        """Replace the text in a client's range, whose ends are lines and characters in the client's units.
+        """Replace the text in a client's range, given as line and character numbers in the client's units.
 
         In UTF-16, the range may begin or end inside a surrogate pair, and `text` may complete half a pair.
         """

@@ -36,12 +36,12 @@ class ContentModified(JsonRpcException):
 
 @dataclass(eq=False, slots=True)
 class PendingRequest:
-    """A client's completion request; `received` is the time and `revision` the document's revision at its arrival.
+    """A client's completion request; `received` is the time and `revision` the document's revision on arrival.
 
     `offset` is the cursor's offset in code points. An inline item replaces `edit_range`, and a list item replaces
     `word`. `selected` is set if an item of the client's completion list is selected; the cursor is then after that
     item. `grows` is set if the client can extend a suggestion, so the first words are enough. `resumes` is set if the
-    request continues a stopped completion, `in_magic` if the cursor is in a magic command of a notebook cell.
+    request continues a stopped completion, and `in_magic` if the cursor is in a magic command of a notebook cell.
     """
 
     document: Document

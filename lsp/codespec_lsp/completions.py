@@ -66,7 +66,7 @@ class CachedCompletion:
             listener()
 
     def end(self, *, done: bool) -> None:
-        """Mark the stream as ended, with a complete completion only if `done` is set."""
+        """Mark the stream as ended. The completion is incomplete unless `done` is set."""
         self.done, self.growing = done, False
         self.grow("")
 
@@ -162,7 +162,7 @@ def stable_prefix(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A completion at a prompt: `rest` is the text not yet typed, `shown` the part of `rest` that can be shown now."""
+    """A completion at a prompt: `rest` is not typed yet, and `shown` is the part of `rest` that can be shown now."""
 
     completion: CachedCompletion
     shown: str
@@ -216,7 +216,7 @@ class Acceptance:
             self._all.popitem(last=False)
 
     def edited(self, document: str, edit: Edit) -> None:
-        """Count a part of a suggestion that one edit inserted as accepted."""
+        """If an edit inserted a part of a suggestion at once, count that part as accepted."""
         for tracked in self._all.values():
             prefix = tracked.typed_prefix
             if prefix is None or tracked.document != document:
@@ -319,7 +319,7 @@ class Dismissals:
 
 @dataclass(frozen=True, slots=True)
 class EditRange:
-    """The range that an item replaces, whose current text is `typed`. `newline` is the client's line end."""
+    """The range that an item replaces. `typed` is the range's current text, and `newline` the client's line end."""
 
     range: types.Range
     typed: str

@@ -59,9 +59,9 @@ class Daemons:
         self._known: dict[tuple[Any, ...], tuple[DaemonClient, Starter]] = {}
 
     def find(self, settings: EditorSettings) -> tuple[DaemonClient, Starter]:
-        """Return the client and the starter for these settings.
+        """Return the client and the starter for the given settings.
 
-        From then on, only the returned starter replaces a dead daemon at the URL in these settings. Raises DaemonError
+        After this call, only the returned starter replaces a dead daemon at the URL in the settings. Raises DaemonError
         if the token can't be read or a relative path can't be resolved.
         """
         key = (settings.url, settings.token_file, settings.start_daemon, settings.model, settings.daemon_arguments)
@@ -116,7 +116,7 @@ class Daemon:
         return self.spawn(self._stream(completions, body, newline))
 
     async def warm_up(self, body: Mapping[str, Any]) -> None:
-        """Let the daemon prefill a prompt, after starting a daemon if none runs."""
+        """Let the daemon prefill a prompt, after starting a daemon if none is running."""
         try:
             await self._fill((), body, "\n")
         except DaemonError as error:
@@ -391,7 +391,7 @@ class LookupFiles:
 
 
 def _bodies(files: Iterable[tuple[str, str]], rules: Rules) -> list[FileBody]:
-    """Return request bodies for files that fit into MAX_TOGETHER characters in all, without lines with secrets."""
+    """Return request bodies for files that fit into MAX_TOGETHER characters in total, omitting lines with secrets."""
     bodies, left = list[FileBody](), MAX_TOGETHER
     for path, text in files:
         if text.strip() and len(text) <= min(left, MAX_SIDE):

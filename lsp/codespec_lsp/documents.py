@@ -59,7 +59,7 @@ class Document:
     `uri` is canonical, `spelled` is the URI as last sent, and `file` is the URI of the file or, for a cell, of the
     notebook. `version` is the client's version, and each text has a unique `revision`. `changed` is the clock's time of
     the last change, and `edited_rows` the recently edited rows, latest first. `rests` is the cursor's last known offset
-    in code points, or -1. `warmed_up` is the last prefilled `state`. `lost` is set while the text is unknown.
+    in code points, or -1. `warmed_up` is the `state` at the last warm-up. `lost` is set while the text is unknown.
     """
 
     uri: str
@@ -215,7 +215,7 @@ class Notebooks:
                 del self._open[notebook.uri]
 
     def above(self, document: Document, documents: Documents) -> str:
-        """Return the code above a cell in cells of the same language, enough to fill a prompt if there is as much."""
+        """Return the code of the cells of the same language above a cell, enough to fill a prompt if available."""
         notebook = self._of.get(document.uri)
         if notebook is None:
             return ""

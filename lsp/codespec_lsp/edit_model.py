@@ -172,5 +172,5 @@ def read_hunks(events: Sequence[dict[str, Any]], window: dict[str, Any], buffer:
 
 
 def _rows_text(lines: Sequence[str]) -> str:
-    """Join lines into a text in which every line end is \\n, because the daemon counts only those lines."""
+    """Join lines into a text in which every line end is \\n, because the daemon splits lines only at \\n."""
     return clean("".join(line.rstrip("\r\n") + "\n" if line.endswith(("\n", "\r")) else line for line in lines))

@@ -27,8 +27,8 @@ PATIENCE = 0.5  # seconds that a request waits for a decision
 class Rules:
     """The rules that exclude a document: secrets, ignore files, and the user's globs.
 
-    Globs are matched relative to each of the `roots`, which are the open folders. `secrets` matches more files with
-    secrets, and `not_secrets` matches files that are completed although their names look secret.
+    Globs are matched relative to each of the `roots`, which are the open folders. `secrets` matches additional files
+    with secrets, and `not_secrets` matches files that are completed although their names look secret.
     """
 
     roots: frozenset[Path]

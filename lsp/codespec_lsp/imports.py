@@ -80,7 +80,7 @@ MAX_KEPT = 256  # outlines
 
 
 class Import(NamedTuple):
-    """An imported path: its `words`, below the folder `above` levels up from the file's folder (None: any folder)."""
+    """The `words` of an imported path, which starts `above` levels up from the file's folder (None: in any folder)."""
 
     words: tuple[str, ...]
     above: int | None = None
@@ -194,7 +194,7 @@ def _find_go(rows: Sequence[str], folders: Sequence[Path], tree: _Tree, file: Pa
 
 
 def _candidates(named: Import, folders: Sequence[Path], endings: Sequence[str]) -> Iterator[tuple[Path, str]]:
-    """Yield the possible paths of an import as (folder, name) pairs: longer names first, then nearer folders first."""
+    """Yield an import's possible paths as (folder, name) pairs, sorted by longer names, then by nearer folders."""
     if named.above is None:
         starts = [*folders, *(folder / name for folder in folders for name in _BESIDE)]
     else:
@@ -204,7 +204,7 @@ def _candidates(named: Import, folders: Sequence[Path], endings: Sequence[str]) 
 
 
 def _spellings(named: Import) -> Iterator[tuple[str, ...]]:
-    """Yield an import's possible paths. The last words may be names in a file, and the first word may be an alias."""
+    """Yield possible paths. An import's last words may be names in a file, and its first word may be an alias."""
     words = named.words
     if words and named.above is None and words[0] in _ALIASES:
         words = words[1:]

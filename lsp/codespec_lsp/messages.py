@@ -104,7 +104,7 @@ class Messages:
         except JsonRpcException as error:
             reply, told = error, f"{error.message} Please report it to the makers of the editor."
         except Exception as error:  # one bad message must not end the connection
-            reply = JsonRpcInternalError(f"The server failed to handle the message ({type(error).__name__}).")
+            reply = JsonRpcInternalError(f"The server failed ({type(error).__name__}): please report this bug.")
             told = f"a message was left out ({type(error).__name__}): please report it."
         if is_request:
             self._protocol._send_response(data["id"], None, reply.to_response_error())

@@ -1,4 +1,4 @@
-"""Outline a file: its definitions without bodies, so that a model knows the names, types and parameters of an import.
+"""Outline a file: list its definitions without bodies, so that a model knows an import's names, types and parameters.
 
 An outline has a block for each definition at the top of a file: the head of a function, or the head of a class with its
 fields, constants and the heads of its methods. Small types are shown in full. The node types and field names are those
@@ -57,7 +57,7 @@ _ATTRIBUTE = re.compile(r"self\.[A-Za-z]\w*\s*[:=]")
 
 
 class Block(NamedTuple):
-    """A definition at the top of a file: its name or "", and its outlined text in whole lines."""
+    """A definition at the top level of a file: the definition's name or "", and its outline as whole lines."""
 
     name: str
     text: str
@@ -73,7 +73,7 @@ class OutlineService:
     MEMORY = 256 << 20
 
     def __init__(self, language: str) -> None:
-        """Ignore the language, because `answer` finds the language from each file's name."""
+        """Ignore the language, because `answer` determines the language from each file's name."""
 
     def answer(self, path: str) -> Outline:
         """Return the outline of a file."""
@@ -94,7 +94,7 @@ def read_outline(path: Path) -> Outline:
 
 
 def split(blocks: Outline, wanted: Container[str]) -> tuple[str, str]:
-    """Return the texts of the `wanted` blocks with those they mention and of the others, up to MAX_OUTLINE each."""
+    """Return two texts, up to MAX_OUTLINE long: the `wanted` blocks with blocks they mention, and the other blocks."""
     first = [block.name in wanted for block in blocks]
     mentioned = set(_WORD.findall("".join(block.text for block in blocks if block.name in wanted)))
     taken = [chosen or block.name in mentioned for block, chosen in zip(blocks, first, strict=True)]
@@ -104,7 +104,7 @@ def split(blocks: Outline, wanted: Container[str]) -> tuple[str, str]:
 def split_all(
     outlines: Sequence[tuple[str, Outline]], names: Container[str], type_name: str
 ) -> tuple[list[Snippet], list[Snippet]]:
-    """Split outlines of files into wanted snippets and others. A file that defines the type `type_name` is first."""
+    """Split files' outlines into wanted and other snippets. A file that defines the type `type_name` comes first."""
     ordered = sorted(outlines, key=lambda each: not definitions_of(each[1], type_name))
     parts = [(path, split(blocks, names)) for path, blocks in ordered]
     wanted, others = ([Snippet(path, texts[part]) for path, texts in parts if texts[part]] for part in (0, 1))
@@ -112,7 +112,7 @@ def split_all(
 
 
 def _joined(blocks: Outline, taken: Sequence[bool], first: Sequence[bool]) -> str:
-    """Return the `taken` blocks that fit into MAX_OUTLINE, preferring the `first` ones."""
+    """Join the `taken` blocks that fit into MAX_OUTLINE characters, preferring the `first` blocks."""
     left, kept = MAX_OUTLINE, set[int]()
     for index in sorted(range(len(blocks)), key=lambda index: not first[index]):
         if taken[index] and len(blocks[index].text) <= left:
@@ -122,12 +122,12 @@ def _joined(blocks: Outline, taken: Sequence[bool], first: Sequence[bool]) -> st
 
 
 def definitions_of(blocks: Outline, name: str) -> str:
-    """Return the blocks that define a name."""
+    """Return the text of the blocks that define a name."""
     return "".join(block.text for block in blocks if block.name == name)[:MAX_OUTLINE] if name else ""
 
 
 def outline(root: tree_sitter.Node, source: bytes) -> Outline:
-    """Return the blocks of a file, together at most MAX_BLOCKS characters."""
+    """Return the blocks of a file, up to MAX_BLOCKS characters in total."""
     blocks, left = list[Block](), MAX_BLOCKS
     for name, lines in _definitions(root, source):
         text = "".join(f"{line}\n" for line in lines)[:MAX_OUTLINE]
@@ -158,7 +158,7 @@ def _children(parent: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
 def _head(child: tree_sitter.Node, node: tree_sitter.Node, source: bytes, *, deep: bool = False) -> list[str]:
     """Return the lines of a definition's head and members, or [] for other nodes.
 
-    `child` is the definition with its decorators. `deep` leaves out the members, for a definition inside another one.
+    `child` is the definition with its decorators. `deep` marks a nested definition, whose members are left out.
     """
     end = _end_of_prototype(node)
     if end:
@@ -200,7 +200,7 @@ def _attributes(function: tree_sitter.Node, source: bytes) -> Iterator[str]:
 
 
 def _constant(child: tree_sitter.Node, node: tree_sitter.Node, source: bytes) -> list[str]:
-    """Return a constant or an alias at the top of a file, or []. JavaScript's constants must be exported."""
+    """Return a constant or an alias at the top level of a file, or []. JavaScript constants count only if exported."""
     if node.has_error:
         return []
     if node.type == "expression_statement" and node.named_child_count == 1:
@@ -214,7 +214,7 @@ def _constant(child: tree_sitter.Node, node: tree_sitter.Node, source: bytes) ->
 
 
 def _value(source: bytes, node: tree_sitter.Node) -> str:
-    """Return a field or constant, cut if it is long or has several lines."""
+    """Return the source of a field or constant, shortened if the source is long or has several lines."""
     size = node.end_byte - node.start_byte
     text = _text(source, node.start_byte, node.end_byte, MAX_WHOLE)
     if size <= MAX_WHOLE and (node.type in _LISTS or (size <= MAX_MEMBER and "\n" not in text)):
@@ -223,7 +223,7 @@ def _value(source: bytes, node: tree_sitter.Node) -> str:
 
 
 def _unwrapped(node: tree_sitter.Node) -> tree_sitter.Node:
-    """Return the definition inside a decorator, an export or Go's `type`, else the node itself."""
+    """Return the definition inside a decorator, an export or a Go `type` declaration, else the node itself."""
     for field in _WRAPPED:
         inner = node.child_by_field_name(field)
         if inner is not None:
@@ -256,7 +256,7 @@ def _name(node: tree_sitter.Node) -> str:
 
 
 def _end_of_prototype(node: tree_sitter.Node) -> int:
-    """Return the end of a function prototype, or of the head of a function assigned to a name; 0 for other nodes."""
+    """Return the end of a function prototype, or of the head of a function assigned to a name, or 0 for other nodes."""
     if node.has_error:
         return 0
     if node.type in _PROTOTYPES:
@@ -285,7 +285,7 @@ def _is_type(node: tree_sitter.Node) -> bool:
 
 
 def _text(source: bytes, start: int, end: int, most: int) -> str:
-    """Return a piece of the source with its line's indentation."""
+    """Return a piece of the source with the indentation of its first line."""
     line = source.rfind(b"\n", 0, start) + 1
     indent = source[line:start] if not source[line:start].strip() else b""
     piece = source[start : min(end, start + most)].rstrip()

@@ -50,7 +50,7 @@ _NO_TYPES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class TextAround:
-    """The text around a cursor that is sent.
+    """The text around a cursor that is sent to the daemon.
 
     `offset` is the number of code points before `prefix`, in a text whose first `above` code points are from the
     notebook cells above the document.
@@ -78,7 +78,7 @@ class TextAround:
         return replace(self, prefix=prefix) if len(prefix.encode()) <= MAX_SIDE else None
 
     def rest(self, other: TextAround, text: str) -> str | None:
-        """Return the rest of `text`, a completion of this prompt, at another prompt, or None if it does not fit."""
+        """Return what remains of `text`, a completion of this prompt, at another prompt, or None on a mismatch."""
         typed = len(other.prefix) - len(self.prefix)
         if typed < 0 or not text.startswith(other.prefix[len(self.prefix) :]):
             return None  # the common case, without comparing whole texts
@@ -102,9 +102,9 @@ def build_prompt(
     until: TextPosition | None = None,
     above: str = "",
 ) -> TextAround:
-    """Build the prompt at a position in a document, whose text follows that of the cells `above`.
+    """Build the prompt at a position in a document. `above` is the text of the notebook cells above the document.
 
-    A `selected` text replaces the text from the position to `until`, and the cursor is after the selected text.
+    A `selected` text replaces the text from the position to `until`, and the prompt's cursor is after that text.
     """
     prefix = _within(lambda most: _before(above, buffer, position, most))
     suffix = _within(lambda most: buffer.after(until or position, most))
@@ -113,7 +113,7 @@ def build_prompt(
 
 
 def _before(above: str, buffer: Buffer, position: TextPosition, most: int) -> str:
-    """Return at most `most` characters before a position, whose start moves in steps as in `Buffer.before`."""
+    """Return up to `most` characters before a position. As in `Buffer.before`, their start moves in steps."""
     step = most // STEPS
     own = buffer.before(position, most, step)
     too_many = len(above) + len(own) - most
@@ -131,20 +131,20 @@ def clean(text: str) -> str:
 
 
 def with_newlines(text: str) -> str:
-    """Replace \\r\\n with \\n, because models rarely saw \\r\\n in training and complete it differently."""
+    """Replace \\r\\n with \\n, because models rarely saw \\r\\n in training and complete such text differently."""
     return text.replace("\r\n", "\n")
 
 
 def _within(window: Callable[[int], str]) -> str:
-    """Return `window(most)` of at most MAX_SIDE bytes. Halving `most` keeps the start in place while the user types."""
+    """Return `window(most)`, with `most` halved until the text has at most MAX_SIDE bytes."""
     most = MAX_SIDE
     while len((text := clean(window(most))).encode()) > MAX_SIDE:
-        most //= 2
+        most //= 2  # smaller steps would move the text's start while the user types
     return text
 
 
 class RequestContext:
-    """Builds request bodies for one client, with context from its other documents and files."""
+    """Builds request bodies for one client, with context from the client's other documents and files."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class RequestContext:
         self._name = secrets.token_hex(4)
 
     def request_body(self, document: Document, prompt: TextAround, trigger: str, in_document: bool) -> CompletionBody:
-        """Return the request as JSON values, with \\n as line end. `in_document`: the document has the whole prompt."""
+        """Return a request body with \\n as line end. `in_document` is set if the document has the whole prompt."""
         settings, before = self.settings(), document.buffer.text[: prompt.own_offset].encode("utf-8", "replace")
         cursor = document.syntax.find_cursor(prompt.own_prefix, prompt.suffix, len(before), in_document)
         *above, line = prompt.prefix.rsplit("\n", MAX_ROWS + 1)
@@ -189,21 +189,21 @@ class RequestContext:
         return self.settings().snippets
 
     async def look_at_imports(self, document: Document) -> None:
-        """Search the files that a document imports, if the settings allow it."""
+        """Search for the files that a document imports, if the settings allow sending text of other files."""
         if self.sends_others and self.documents.get(document.uri) is document:
             await self.imported.look(document)
 
     def open_files(self, document: Document) -> tuple[tuple[str, str], ...]:
-        """Return the paths and texts of the other open files, from which drafts in a document may be copied."""
+        """Return the paths and texts of the other open files, from which drafts for a document may be copied."""
         others = [each for each in self.near(document) if each is not document and self.may_send(each)]
         return tuple((each.path, with_newlines(each.buffer.text)) for each in reversed(others))
 
     def document_name(self, document: Document) -> str:
-        """Return the document's name in requests. The same file in two editors has two names."""
+        """Return the name that requests use for a document. A file that is open in two editors has two names."""
         return f"{self._name}-{hashlib.blake2b(document.uri.encode('utf-8', 'replace'), digest_size=8).hexdigest()}"
 
     def shown(self, path: str) -> str:
-        """Return a path as a model sees it, by `Rules.shown`."""
+        """Return a path as shown to the model by `Rules.shown`."""
         return self.exclusions.rules.shown(path)
 
     def may_send(self, document: Document) -> bool:
@@ -219,7 +219,7 @@ class RequestContext:
         return self.documents.near(document) if self.sends_others else [document]
 
     def _find_snippets(self, document: Document, wanted: str) -> Sequence[Snippet]:
-        """Return snippets of other files, renewed after a change of one. `wanted` is a type whose definition helps."""
+        """Return snippets of other files, recomputed if one changes. `wanted` is a type whose definition is useful."""
         if not self.sends_others:
             return ()
         imported = self.imported.known(document, {each.path for each in self.documents.values()})
@@ -233,9 +233,9 @@ class RequestContext:
 def find_snippets(
     here: Document, files: Sequence[Document], imported: Sequence[tuple[str, Outline]], wanted: str
 ) -> tuple[Snippet, ...]:
-    """Return the snippets for the document `here`, most useful first: a daemon with little time reads only those.
+    """Return snippets for the document `here`, most useful first, because a hurried daemon reads only the first ones.
 
-    The order: definitions that `here` imports by name from the open `files` or from `imported` ones, and of the type
+    The order is: definitions that `here` imports by name from open `files` or from `imported` files, and of the type
     `wanted`; recently edited places of the open files; other definitions of imported files; imports of the open files.
     No text is repeated.
     """
@@ -261,7 +261,7 @@ def find_snippets(
 
 
 def _once(outlines: Iterable[tuple[str, Outline]], shown: str) -> list[tuple[str, Outline]]:
-    """Return the outlines without definitions of an earlier outline and without those whose rows are all `shown`."""
+    """Return the outlines without definitions that an earlier outline contains or whose rows are all in `shown`."""
     seen, kept = set[str](), list[tuple[str, Outline]]()
     for path, blocks in outlines:
         new = [block for block in blocks if block.text not in seen]
@@ -271,13 +271,13 @@ def _once(outlines: Iterable[tuple[str, Outline]], shown: str) -> list[tuple[str
 
 
 def _imports(document: Document, shown: str) -> str:
-    """Return the import rows of a document that are not `shown`."""
+    """Return the import rows of a document that are not in the text `shown`."""
     rows = [row for row in import_rows(document.buffer.lines) if row not in shown]
     return without_secrets("".join(rows))[:MAX_IMPORTS]
 
 
 def _edited(document: Document) -> Iterable[str]:
-    """Yield the text around recently edited rows, latest first, without repeated rows and rows of keys."""
+    """Yield the text around recently edited rows, latest first, without repeated rows and rows of secret keys."""
     lines = document.buffer.lines
     seen = key_rows(lines)
     for row in document.edited_rows:
@@ -293,7 +293,7 @@ def _stem(document: Document) -> str:
 
 
 def receiver_type(line: str, above: Sequence[str]) -> str:
-    """Return the type of the value before the last dot of `line`, as declared there or in the rows `above`, or ""."""
+    """Return the type of the value before the last dot of `line`, as declared in `line` or `above`, or ""."""
     found = _RECEIVER.search(line[-MAX_ROW:])
     if found is None or len(found[1]) > MAX_WORD or found[1] in ("self", "this", "super"):
         return ""

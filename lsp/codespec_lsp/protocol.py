@@ -1,8 +1,8 @@
 """Extend the JSON-RPC protocol of pygls: validate the parameters of client messages, and apply them in order.
 
-Old and careless clients omit required fields, send null for optional ones, too large numbers, ranges as pairs, or an
-empty list for an empty object (Lua, PHP) and vice versa. Such a message is either normalized or refused with the
-field's name. Fields that the server does not read are not checked.
+Old or careless clients omit required fields, or send null for optional fields, numbers that are too large, ranges as
+pairs, or an empty list for an empty object (Lua, PHP) and vice versa. An invalid message is either normalized or
+refused with an error that names the field. Fields that the server does not read are not checked.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Reader = Callable[[Any], Any]  # validates and normalizes a JSON value; None sta
 
 
 class Misread(ValueError):
-    """Raised for a missing or invalid field: `must` is the requirement, `field` the path of the field, or ""."""
+    """Raised for a missing or invalid field. `must` is the requirement, and `field` the path of the field or ""."""
 
     def __init__(self, must: str, field: str = "") -> None:
         super().__init__(f"{field} {must}".strip())
@@ -40,7 +40,7 @@ class Misread(ValueError):
 
 
 def record(**readers: Reader) -> Reader:
-    """Return a reader for an object with these fields. Absent fields are left out."""
+    """Return a reader for an object with the given fields. The reader omits absent fields from the result."""
 
     def read(value: Any) -> dict[str, Any]:
         if value not in (None, []) and not isinstance(value, Mapping):
@@ -64,7 +64,7 @@ def maybe(reader: Reader) -> Reader:
 
 
 def items(reader: Reader) -> Reader:
-    """Return a reader for a list."""
+    """Return a reader for a list whose items `reader` reads."""
 
     def read(value: Any) -> list[Any]:
         if not isinstance(value, list) and value != {}:
@@ -89,14 +89,14 @@ def identifier(value: Any) -> int | str:
 
 
 def number(value: Any) -> int:
-    """Read a line or a column: at least 0, capped at the protocol's maximum."""
+    """Read the number of a line or column, which must be at least 0 and is capped at the protocol's maximum."""
     if not _is_whole(value) or value < 0:
         raise Misread("must be a whole number that is not negative")
     return int(min(value, MAX_NUMBER))
 
 
 def span(value: Any) -> dict[str, Any]:
-    """Read a range. Some clients send VS Code's own JSON form, a list of two positions."""
+    """Read a range. Some clients send a range in VS Code's own JSON form, a list of two positions."""
     pair = {"start": value[0], "end": value[1]} if isinstance(value, list) and len(value) == 2 else value
     return dict(record(start=POSITION, end=POSITION)(pair))
 
@@ -107,7 +107,7 @@ def anything(value: Any) -> Any:
 
 
 def _version(value: Any) -> int | None:
-    """Read a document's version, which the server only returns to the client. An invalid version counts as None."""
+    """Read a document's version, which the server only returns to the client. An invalid version is read as None."""
     return int(value) if _is_whole(value) else None
 
 
@@ -122,12 +122,12 @@ def _kind(value: Any) -> int | None:
 
 
 def _process(value: Any) -> int | None:
-    """Read the id of the editor's process; None if it is invalid."""
+    """Read the id of the editor's process. Return None if the id is invalid."""
     return int(value) if _is_whole(value) and 0 < value <= MAX_NUMBER else None
 
 
 def _name(value: Any) -> str:
-    """Read a name or a language id, "" if it is not a string. Without an id, the file name decides the language."""
+    """Read a name or language id, or "" if not a string. Without a language id, the file name decides the language."""
     return value if isinstance(value, str) else ""
 
 
@@ -140,7 +140,7 @@ def _change(value: Any) -> dict[str, Any]:
 
 
 def _context(value: Any) -> dict[str, Any]:
-    """Read the context of an inline completion. 0 means invoked, as in a draft of LSP; unknown kinds are automatic."""
+    """Read an inline completion's context. Kind 0 means invoked, as in an LSP draft; unknown kinds mean automatic."""
     selected = record(range=span, text=text)
     context = record(
         triggerKind=maybe(number),
@@ -176,7 +176,7 @@ def _part(value: Any, name: str) -> Mapping[str, Any] | None:
 
 
 def _initialize(value: Any) -> dict[str, Any]:
-    """Read the parameters of initialize. The root may be a path, as in early versions of the protocol."""
+    """Read the parameters of initialize. The root folder may be a path instead of a URI, as in early LSP versions."""
     read = record(
         processId=_process,
         capabilities=_capabilities,
@@ -269,8 +269,8 @@ class LspProtocol(LanguageServerProtocol):
     def structure_message(self, data: dict[str, Any]) -> Any:
         """Convert a message to an lsprotocol object. Raises JsonRpcException.
 
-        Parameters stay plain JSON in messages about documents, whose versions may exceed lsprotocol's limit, in
-        completion requests, which may have a field of ours, and in messages without a reader.
+        Parameters are left as plain JSON in messages about documents, whose versions may exceed lsprotocol's limit, in
+        completion requests, which may contain a field of codespec's own, and in messages without a reader.
         """
         method, params = data.get("method"), data.get("params")
         if method is None:
@@ -340,7 +340,7 @@ class LspProtocol(LanguageServerProtocol):
     def _run_generator(
         self, future: Future[Any] | None, *, gen: Generator[Any, Any, Any], result_future: Future[Any]
     ) -> None:
-        """Ignore handlers that were cancelled at shutdown: for them, pygls would raise an error that editors log."""
+        """Ignore handlers that were cancelled at shutdown, for which pygls would raise an error that editors log."""
         if future is None or not future.cancelled():
             super()._run_generator(future, gen=gen, result_future=result_future)
 
@@ -355,7 +355,7 @@ class LspProtocol(LanguageServerProtocol):
         self._send_response(msg_id, None, ContentModified().to_response_error())
 
     def _take(self, params: Mapping[str, Any]) -> PendingRequest | None:
-        """Capture a completion request. Only requests for completion lists have no context; their items can't grow."""
+        """Capture a completion request. Requests for completion lists, whose items can't grow, have no context."""
         context = params.get("context", {"whole": True})
         explicit, selected = context.get("triggerKind") == INVOKED, context.get("selectedCompletionInfo")
         if selected is not None:

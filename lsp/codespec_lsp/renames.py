@@ -1,10 +1,10 @@
-"""Find the other places of a name that the user renamed, without a model.
+"""Find the other occurrences of a name that the user renamed, without using a model.
 
-Places are found as text. The syntax tree then tells whether the name means the same variable, function or import there,
-by the facts about bindings and scopes in the language's `names.toml`.
+Occurrences are found as text. The syntax tree and the facts about bindings and scopes in the language's `names.toml`
+then tell which occurrences mean the same variable, function or import.
 
-Other substitutions are not repeated, even if the user made one twice: between releases of packages, the same text was
-changed alike at only 68 % of its other places, or 80 % if it had four words (lab/LOG.md).
+Other substitutions are not suggested, even if the user made one twice: between releases of packages, only 68 % of the
+other occurrences of a changed text were changed alike, or 80 % for a text of four words (lab/LOG.md).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WORD = rb"\w$\x80-\xff"
 
 
 class SameName(NamedTuple):
-    """The offsets of a renamed name's other places. `kind` says where the name is bound."""
+    """The offsets of the other occurrences of a renamed name. `kind` says where the name is bound."""
 
     kind: Literal["local", "module", "import"]
     starts: list[int]
@@ -39,7 +39,7 @@ class SameName(NamedTuple):
 
 
 class Renamed(NamedTuple):
-    """A rename of `old` to `new`. `places` are (row, column) pairs; rows count from the change's first row."""
+    """A rename of the name `old` to `new`. `places` are (row, column) pairs, with row 0 at the change's first row."""
 
     old: str
     new: str
@@ -51,9 +51,9 @@ AskNames = Callable[[str, str, Sequence[int]], Awaitable[SameName | None]]
 
 
 async def find_repeats(changes: Sequence[Change], lines: list[str], ask: AskNames) -> Sequence[Hunk]:
-    """Return hunks that repeat the rename made by the last change, those below the change first.
+    """Return hunks that repeat the rename made by the last change, starting with the hunks below that change.
 
-    `changes` are the document's, oldest first; `lines` are its text, with line ends.
+    `changes` are the document's changes, oldest first, and `lines` the document's lines with line ends.
     """
     change, earlier = merge_last(changes), changes[:-1]
     renamed = renamed_name(change) if change is not None and lines[change.row : change.end] == change.new else None
@@ -80,7 +80,7 @@ async def find_repeats(changes: Sequence[Change], lines: list[str], ask: AskName
 
 
 def merge_last(changes: Sequence[Change]) -> Change | None:
-    """Merge the last change with the earlier changes that led to it. Return None if the changes cancel out."""
+    """Merge the last change with earlier changes of the same lines. Return None if the changes cancel out."""
     if not changes:
         return None
     merged = changes[-1]
@@ -92,7 +92,7 @@ def merge_last(changes: Sequence[Change]) -> Change | None:
 
 
 def renamed_name(change: Change) -> Renamed | None:
-    """Return the rename that a change made, or None if it changed anything but one name, everywhere in its rows."""
+    """Return the rename that a change made, or None if the change did more than replace one name by another."""
     if len(change.old) != len(change.new) or len(change.old) > MAX_ROWS:
         return None
     pairs, places = set[tuple[str, str]](), list[tuple[int, int]]()
@@ -114,13 +114,13 @@ def renamed_name(change: Change) -> Renamed | None:
 
 
 def means_another_value(old: str, new: str) -> bool:
-    """Return whether a name marks the value as unused or as several: the other places then stay (lab/LOG.md)."""
+    """Return whether a rename marks a value as unused or plural, which leaves other uses unchanged (lab/LOG.md)."""
     one, several = sorted((old, new), key=len)
     return new.lstrip("_") in ("", old) or (several == f"{one}s" and not one.endswith("s"))
 
 
 def hunks_of(lines: Sequence[str], texts: Mapping[int, str], old: str, row: int) -> list[Hunk]:
-    """Return one-row hunks that replace `old` at the offsets in `texts` by their texts, the hunks below `row` first."""
+    """Return one-row hunks that replace `old` at each offset by `texts[offset]`, with the hunks below `row` first."""
     starts = [0, *accumulate(map(len, lines))]
     changed: dict[int, str] = {}
     for offset in sorted(texts, reverse=True):
@@ -131,16 +131,16 @@ def hunks_of(lines: Sequence[str], texts: Mapping[int, str], old: str, row: int)
 
 
 def is_offered(change: Change, names: SameName) -> bool:
-    """Return whether a rename of this kind is right at 90 % of its places (lab/LOG.md).
+    """Return whether suggestions after a rename of this kind are right at 90 % of the places (lab/LOG.md).
 
-    In Python, a changed import is often another module, and a renamed class is often a new base of the old one.
+    In Python, a changed import often means another module, and a renamed class is often a new base of the old class.
     """
     is_class = "".join(change.new).lstrip().startswith("class ")
     return change.language != "python" or not (is_class or names.kind == "import")
 
 
 def tokens(line: str) -> list[tuple[int, str]]:
-    """Return the columns and texts of a line's words and other characters, without white space."""
+    """Return the column and text of each word and each other character of a line, except white space."""
     return [(match.start(), match[0]) for match in _TOKEN.finditer(line) if not match[0].isspace()]
 
 
@@ -152,7 +152,7 @@ class _Scope(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Name:
-    """An occurrence of a name: the scopes around it, outermost first, and the scope `binds` in which it is bound."""
+    """An occurrence of a name in `scopes`, outermost first. `binds` is the scope of a binding occurrence, else None."""
 
     start: int
     scopes: Sequence[_Scope]
@@ -165,7 +165,7 @@ class _Name:
 
 
 class _Step(NamedTuple):
-    """A node on the path from the root to a name, and the `names.toml` spellings of its position in its parent."""
+    """A node on the path from the root to a name, and the node's position in its parent in terms of `names.toml`."""
 
     node: tree_sitter.Node
     slots: Collection[str]
@@ -177,11 +177,11 @@ class _Step(NamedTuple):
 def find_same_name(
     root: tree_sitter.Node, source: bytes, facts: NameFacts, old: str, new: str, renamed: Collection[int]
 ) -> SameName | None:
-    """Return the places where `old` means what `new` means at the `renamed` byte offsets.
+    """Return the occurrences of `old` that mean the same as `new` at the `renamed` byte offsets.
 
-    Returns None if renaming the others is often wrong (lab/LOG.md): the renamed places differ in meaning or bind
-    nothing; `new` is already used in the scope; another place binds the name to a value of its own, other than
-    `w = w + 1`; a renamed place is computed from the old name; or the name is a member of a class.
+    Returns None where renaming other occurrences is often wrong (lab/LOG.md): if the renamed ones differ in meaning or
+    bind nothing; if `new` is already used in the scope; if another occurrence binds the name to a new value, unless
+    like `w = w + 1`; if a renamed value is computed from the old name; or if the name is a member of a class.
     """
     others, taken = list(_occurrences(source, old)), [at for at in _occurrences(source, new) if at not in renamed]
     if len(others) + len(taken) > MAX_OCCURRENCES:
@@ -213,7 +213,7 @@ def _occurrences(source: bytes, name: str) -> Iterator[int]:
 
 
 def _meaning(name: _Name, bound: Collection[_Scope | None], facts: NameFacts) -> _Scope | None:
-    """Return the innermost scope around an occurrence that binds the name and is visible there."""
+    """Return the innermost scope around an occurrence in which the name is bound and visible."""
     for scope in reversed(name.scopes):
         visible = scope.kind != "class" or facts.bare_members or scope is name.scopes[-1]
         if visible and scope in bound:
@@ -222,13 +222,13 @@ def _meaning(name: _Name, bound: Collection[_Scope | None], facts: NameFacts) ->
 
 
 def _uses(binding: _Name, uses: Sequence[_Name]) -> bool:
-    """Return whether the value that a name is bound to contains one of `uses`."""
+    """Return whether the value that a name is bound to contains one of the occurrences `uses`."""
     start, end = binding.value
     return any(start <= use.start < end and len(use.scopes) == len(binding.scopes) for use in uses)
 
 
 def _read(root: tree_sitter.Node, facts: NameFacts, start: int, length: int) -> _Name | None:
-    """Return the name at a byte offset, or None for text, keys, members of objects and broken code."""
+    """Return the name at a byte offset, or None in text, keys, members of objects and broken code."""
     steps = list(_descend(root, start))
     leaf, bound = steps[-1].node, _bound(steps, facts)
     is_whole = (leaf.start_byte, leaf.end_byte) == (start, start + length)
@@ -257,7 +257,7 @@ def _read(root: tree_sitter.Node, facts: NameFacts, start: int, length: int) -> 
 
 
 def _descend(root: tree_sitter.Node, start: int) -> Iterator[_Step]:
-    """Yield the nodes around a byte, the root first."""
+    """Yield the nodes that contain a byte, starting with the root."""
     cursor, parent, slots = root.walk(), root, tuple[str, ...]()
     while True:
         node = cursor.node
@@ -272,13 +272,13 @@ def _descend(root: tree_sitter.Node, start: int) -> Iterator[_Step]:
 
 
 def _has_object(steps: Sequence[_Step]) -> bool:
-    """Return whether an object precedes a member."""
+    """Return whether an object precedes a member, as in `object.member`."""
     first = steps[-2].node.named_child(0)
     return first is not None and first.start_byte != steps[-1].node.start_byte
 
 
 def _bound(steps: Sequence[_Step], facts: NameFacts) -> _Step | None:
-    """Return the outermost step of the pattern around a name, which says what the name binds; None for a key."""
+    """Return the outermost step of a pattern around a name, which decides whether the name is bound; None for a key."""
     for step in reversed(steps[1:]):
         if step.stands_in(facts.keys):
             return None
@@ -303,7 +303,7 @@ def _scopes(steps: Sequence[_Step], facts: NameFacts) -> Sequence[_Scope]:
 
 
 def _is_head(steps: Sequence[_Step], index: int) -> bool:
-    """Return whether a declarator heads a function, so that its parameters are in the function's scope."""
+    """Return whether a declarator is part of a function definition, whose scope then contains the parameters."""
     for above, _ in reversed(steps[:index]):
         if above.child_by_field_name("body") is not None:
             return True

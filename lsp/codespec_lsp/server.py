@@ -39,7 +39,7 @@ _converter = cache(default_converter)  # shared by all connections: it compiles 
 
 
 class Server(LanguageServer):
-    """The server of one connection. `copilot`: the client expects Copilot's server, uses UTF-16 and signs in."""
+    """The server of one connection. `copilot` marks a client that expects Copilot's server."""
 
     def __init__(self, daemons: Daemons, defaults: EditorSettings, *, copilot: bool = False) -> None:
         super().__init__(
@@ -67,7 +67,7 @@ class Server(LanguageServer):
             add_copilot_features(self)
 
     def configure(self, sent: object, *, first: bool = False) -> None:
-        """Apply settings from the client and report invalid ones. The `first` settings become the defaults."""
+        """Apply settings from the client and report invalid ones. Settings that arrive `first` become the defaults."""
         settings, faults = read_settings(sent, self._defaults, self.session.settings)
         if first:
             self._defaults = settings
@@ -106,12 +106,12 @@ class Server(LanguageServer):
         return {"url": url, "page": f"{url}/", **report, "error": health.fault.sentence if health.fault else ""}
 
     def report_server_error(self, error: Exception, source: Any) -> None:
-        """Log an internal error by its type only, because its text might contain source text."""
+        """Log only the type of an internal error, because the error's message might contain source text."""
         if source is not FeatureRequestError:  # the reply to the request has that error
             self._log(types.MessageType.Error, f"a message failed ({type(error).__name__}).")
 
     def _daemon_is(self, state: str, message: str) -> None:
-        """Update the status. Check the health of a ready daemon now and then every CHECK_EVERY seconds."""
+        """Update the status. Check the health of a ready daemon at once, and later every CHECK_EVERY seconds."""
         if (state, message) != self.status.state:
             self.status.daemon(state, message)
         now = asyncio.get_running_loop().time()
@@ -165,7 +165,7 @@ def add_features(server: Server) -> None:
 
 
 def add_copilot_features(server: Server) -> None:
-    """Register the other methods of Copilot's server. Signing in always succeeds, because there is no account."""
+    """Register the additional methods of Copilot's server. Signing in always succeeds, because there is no account."""
     for method in SIGN_IN:
         server.feature(method)(lambda _params: {"status": "OK", "user": "codespec"})
     for method in ACKNOWLEDGED:
@@ -198,7 +198,7 @@ def _initialize(ls: Server, params: types.InitializeParams) -> None:
 
 
 async def _initialized(ls: Server, _params: types.InitializedParams) -> None:
-    """Register inline completion dynamically for files only, because VS Code would also show it in chat boxes."""
+    """Register inline completion dynamically for files only, or VS Code would also show completions in chats."""
     if ls.dynamic:
         options = types.InlineCompletionRegistrationOptions(document_selector=SELECTOR)
         registration = types.Registration("codespec-inline", types.TEXT_DOCUMENT_INLINE_COMPLETION, options)
@@ -281,7 +281,7 @@ async def _next_edit(ls: Server, request: EditRequest | None) -> dict[str, Any]:
 
 
 async def _inline_edit(ls: Server, request: EditRequest | None) -> dict[str, Any]:
-    """Return the first hunk only, because clients differ in whether they apply all hunks or the first."""
+    """Return only the first hunk, because some clients apply all hunks and others only the first one."""
     edit = await ls.session.edits.answer(request)
     if isinstance(edit, str) or request is None:
         return {"edits": []}
@@ -316,7 +316,7 @@ async def _status(ls: Server, _params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Convert named tuples, which pygls may have made of objects, back to plain JSON."""
+    """Convert the named tuples that pygls may create for JSON objects back to plain JSON."""
     if hasattr(value, "_asdict"):
         return {name: _plain(inner) for name, inner in value._asdict().items()}
     return value

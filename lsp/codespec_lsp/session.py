@@ -42,7 +42,7 @@ TEMPERATURE = 0.7  # of alternatives
 
 
 class Session:
-    """The state of one client. Handlers are called in message order, with URIs as the client spells them."""
+    """The state of one client. Handlers are called in message order, with URIs as the client sent them."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Session:
         self._went_to(document)
 
     def changed(self, item: Mapping[str, Any], changes: Records) -> None:
-        """Apply the client's changes to a document, each to the text after the previous change."""
+        """Apply a client's changes to a document in order, each change to the result of the previous change."""
         uri = canonical(item["uri"])
         document = self.documents.get(uri)
         if document is None:
@@ -128,7 +128,7 @@ class Session:
             document.lost = False
 
     def lose(self, uri: str | None) -> None:
-        """Stop completing a document (None: all) after a failed change, until the client sends the whole text."""
+        """Stop completing a document (or all, if None) after a failed change, until the client sends the whole text."""
         concerned = [each for each in self.documents.values() if uri is None or canonical(uri) in (each.uri, each.file)]
         for document in (each for each in concerned if not each.lost):
             document.lose()
@@ -197,7 +197,7 @@ class Session:
             self._went_to(document)
 
     async def close(self) -> None:
-        """Release everything after the client has disconnected."""
+        """Close all documents and release all resources after the client has disconnected."""
         for uri in list(self.documents):
             self.closed(uri)
         await self._context.imported.end()
@@ -227,9 +227,9 @@ class Session:
         *,
         whole: bool = False,
     ) -> PendingRequest | None:
-        """Create a request. Return None if the document is not open or the selected text is too long to repeat.
+        """Create a request. Return None if the document is not open or the selected text is too long.
 
-        `whole`: the client can't extend the answer later.
+        `whole` is set if the client can't extend a suggestion that was already shown.
         """
         document = self.documents.get(canonical(uri))
         if document is None:
@@ -320,7 +320,7 @@ class Session:
         return self.daemon.start(completions, body, document.buffer.newline)
 
     async def _read_ahead(self, document: Document) -> None:
-        """Let the daemon prefill the prompt at a document's likely position."""
+        """Let the daemon prefill the prompt at the likely cursor position in a document."""
         if await self._is_completed(document):
             await self._context.look_at_imports(document)
             await self._context.imported.read(PATIENCE)  # so that the first request has the same prompt
@@ -330,7 +330,7 @@ class Session:
             await self.daemon.warm_up(body | {"warm_up": True})
 
     async def _is_completed(self, document: Document) -> bool:
-        """Return whether a document is completed, after renewing the exclusion decisions."""
+        """Renew the exclusion decisions, and return whether a document is completed."""
         await self._context.refresh(document)
         return not self.why_not(document)
 

@@ -15,7 +15,7 @@ OUR_PART = 60  # milliseconds of a time budget that are not the daemon's: the se
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditorSettings:
-    """All settings of the language server. JSON spells their names in camelCase."""
+    """All settings of the language server. In JSON, the names of settings are in camelCase."""
 
     enabled: bool = setting(True, "on or off")
     languages: Mapping[str, bool] = setting(dict, 'languages to switch off: `{"markdown": false}`', shown="`{}`")
@@ -68,7 +68,7 @@ class EditorSettings:
 
     @property
     def port(self) -> int:
-        """The port in the daemon's URL, 80 if it has none."""
+        """The port in the daemon's URL, or 80 if the URL has none."""
         return urlsplit(self.url).port or 80
 
     @property
@@ -80,10 +80,10 @@ class EditorSettings:
 def read_settings(
     values: object, above: EditorSettings, now: EditorSettings | None = None
 ) -> tuple[EditorSettings, list[str]]:
-    """Return the settings `above`, updated with those that the client sent, and a sentence for each invalid one.
+    """Return the settings `above`, updated with the client's `values`, and a sentence for each invalid setting.
 
-    An invalid setting keeps its value in `now`, and without `values` all settings do. Unknown names are ignored,
-    because clients have settings of their own.
+    Invalid settings keep their values from `now`, as do all settings if `values` is not an object. Unknown names are
+    ignored, because clients have settings of their own.
     """
     now = now or above
     if not isinstance(values, Mapping):
@@ -111,7 +111,7 @@ def camel(name: str) -> str:
 
 
 def _read(name: str, value: Any, default: Any, facts: Setting) -> Any:
-    """Convert a JSON value to the type of a setting's default. Raises ValueError with the requirement."""
+    """Convert a JSON value to the type of a setting's default. Raises ValueError with a description of valid values."""
     if isinstance(default, tuple | Mapping) and value in ([], {}):  # Lua and PHP have one empty table for both
         return type(default)()
     match default:

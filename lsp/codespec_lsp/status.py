@@ -20,7 +20,7 @@ KINDS: dict[str, Kind] = {"failed": "Error", "unwell": "Warning"}
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A kind of status, named as Copilot's clients name it, with the reason in one sentence."""
+    """A status: a kind that Copilot's clients know, and a sentence that explains the status."""
 
     kind: Kind = "Normal"
     message: str = ""
@@ -56,7 +56,7 @@ class Counters:
         return (self.accepted + self.partly_accepted) / self.shown if self.shown else 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """Return JSON values with camelCase names."""
+        """Return the counters as JSON values with camelCase names."""
         counts = {camel(name): value for name, value in asdict(self).items() if name != "milliseconds"}
         times = sorted(self.milliseconds)
         return {
@@ -88,9 +88,9 @@ class StatusLine:
         return self._note if self._daemon == Status() else self._daemon
 
     def daemon(self, state: str, message: str) -> None:
-        """Set the daemon's state: `ready`, `starting`, `failed`, or `unwell` (a failure outside a user's request).
+        """Set the daemon's state to `ready`, `starting`, `failed`, or `unwell` (a failure outside a user's request).
 
-        A failure's message is also reported by `complain`, once until the daemon is ready again.
+        The message of a failure is also passed to `complain`, but only once until the daemon is ready again.
         """
         if state == "failed" and message not in self._complained:
             self._complained.add(message)
@@ -120,9 +120,9 @@ class StatusLine:
 def explain(
     done: Mapping[str, Any], reason: str, milliseconds: float | None, *, from_cache: bool = False
 ) -> Iterator[str]:
-    """Yield sentences about the last answer, which took `milliseconds`, and a `done` event. Some may be "".
+    """Yield sentences about the last answer, which took `milliseconds`, and about a `done` event. Some may be "".
 
-    `reason` is why the current document gets no completions. If the answer came `from_cache`, `done` is older.
+    `reason` is why the current document gets no completions. The `done` event is older than an answer `from_cache`.
     """
     yield reason
     if milliseconds is not None:

@@ -1,8 +1,8 @@
 """Find the context, open brackets and indent at a document's cursor.
 
 For each request, a `ContextTracker` reads a window around the cursor in 1 to 2 ms. The tree of the whole file, in a
-worker process, adds the brackets that were opened above the window, and gives the document's outline. If a text kills
-the process or exceeds its limits, the document has no tree until the user opens it again.
+worker process, supplies the brackets opened above the window and the document's outline. If a text crashes the process
+or exceeds its limits, the document has no tree until the user reopens it.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ STRINGS = ("string", "template_string", "raw_string_literal", "string_literal", 
 
 
 class DocumentSyntax:
-    """The syntax of one document.
+    """The syntactic state of one document.
 
     `language` is a grammar's name or "". `locate` finds the language at a cursor from the text before and after it.
-    `read` returns the whole text. `report` is called if the document loses its tree.
+    `read` returns the document's text. `report` is called if the document loses its tree.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class DocumentSyntax:
         self.tree.close()
 
     def find_cursor(self, prefix: str, suffix: str, bytes_before: int, in_document: bool) -> Cursor:
-        """Return the cursor between a prefix and a suffix. The tree is used only if both texts are `in_document`."""
+        """Return the syntax at the cursor between two texts. The tree is used only if both texts are `in_document`."""
         place, now = self._locate(prefix.encode(), suffix[:MAX_AFTER].encode()), time.monotonic()
         tracker = ContextTracker(place.language, place.prefix, place.suffix)
         tree = self.tree if in_document and not place.inside else None
@@ -92,7 +92,7 @@ class DocumentSyntax:
         return cursor
 
     async def same_name(self, old: str, new: str, renamed: Sequence[int]) -> SameName | None:
-        """Return `DocumentTree.same_name` after the running parse."""
+        """Return the result of `DocumentTree.same_name` once the running parse has ended."""
         await asyncio.wait([self._refreshing])  # unlike `await`, a cancellation leaves the parse running
         return await self.tree.same_name(old, new, renamed)
 
@@ -108,8 +108,8 @@ class DocumentSyntax:
 class DocumentTree:
     """The tree of one document, held in a worker process.
 
-    `parsed` is the number of completed parses, `outline` the outline after the last parse. `trees` are all trees that
-    have a process, the last parsed tree at the end.
+    `parsed` is the number of completed parses, and `outline` is the outline after the last parse. `trees` lists all
+    trees that have a worker process, in the order of their last parses.
     """
 
     def __init__(
@@ -126,13 +126,13 @@ class DocumentTree:
         self._turn = asyncio.Lock()  # the process handles one request at a time
 
     def edited(self, edit: Edit) -> None:
-        """Queue an edit, unless there is no process: a new process starts from the whole text."""
+        """Queue an edit for the worker process if one exists, because a new process would start from the whole text."""
         self.fresh = False
         if self._worker is not None:
             self._changes.append(Change(edit.start, len(edit.removed), edit.text))
 
     async def refresh(self) -> None:
-        """Parse the text, again if an edit came during the parse. If a parse kills the process, give up the tree."""
+        """Parse the text, repeatedly if it is edited meanwhile. If a parse crashes the process, give up the tree."""
         while self._language and not self.broken and not self.fresh:
             async with self._turn:
                 await self._parse()
@@ -155,7 +155,7 @@ class DocumentTree:
             self.parsing = False
 
     async def same_name(self, old: str, new: str, renamed: Sequence[int]) -> SameName | None:
-        """Return the other places of a name that became `new` at the `renamed` code points, or None without a tree."""
+        """Return the other occurrences of a name that became `new` at the `renamed` offsets, or None without a tree."""
         async with self._turn:
             worker = self._worker
             if worker is None or sum(len(change.text) for change in self._changes) > MAX_CHANGED:
@@ -176,13 +176,13 @@ class DocumentTree:
         return SameName(*answer) if answer is not None else None
 
     async def parse_afresh(self) -> None:
-        """Replace an incremental tree by a tree that was parsed from the text alone."""
+        """Replace an incrementally parsed tree by a tree that is parsed from the text alone."""
         if self._worker is not None and self._incremental:
             self.fresh, self._afresh = False, True
             await self.refresh()
 
     def outside(self, tip: int, seen_from: int) -> Outside:
-        """Return what was opened before byte `seen_from` and is still open at byte `tip`; empty during a parse."""
+        """Return brackets or text opened before byte `seen_from` and still open at `tip`, or none during a parse."""
         worker = self._worker
         if worker is None or self.parsing or sum(len(change.text) for change in self._changes) > MAX_CHANGED:
             return Outside()
@@ -197,14 +197,14 @@ class DocumentTree:
             return Outside()
 
     def release(self) -> None:
-        """End the process but keep the outline. The next parse starts another process."""
+        """End the worker process but keep the outline. The next parse starts another process."""
         if self._worker is not None and not self.parsing:  # during a parse, its cancellation ends the process
             self._worker.close()
         self._worker, self.fresh = None, False
         self._changes.clear()
 
     def close(self) -> None:
-        """Release the tree of a closed document, after any running parse was cancelled."""
+        """Release the tree of a closed document, after any running parse has been cancelled."""
         if self in self._trees:
             self._trees.remove(self)
         self.release()
@@ -228,7 +228,7 @@ class DocumentTree:
 def find_cursor(
     tracker: ContextTracker, prefix: bytes, tree: DocumentTree | None, bytes_before: int, *, parse: bool = True
 ) -> Cursor:
-    """Return the cursor after a prefix that begins at byte `bytes_before` of the file, by the tracker and the tree."""
+    """Use the tracker and the tree to find the cursor after a prefix that begins at byte `bytes_before` of the file."""
     own = tracker.context(parse=parse)
     if tree is None or tracker.lexed is None:
         return own
@@ -240,7 +240,7 @@ def find_cursor(
 
 
 class Change(NamedTuple):
-    """A replacement of `removed` code points with `text` at `start`, an offset in code points of the old text."""
+    """The replacement of `removed` code points by `text` at offset `start`, counted in code points of the old text."""
 
     start: int
     removed: int
@@ -248,7 +248,7 @@ class Change(NamedTuple):
 
 
 class TreeService:
-    """Holds the tree of one document."""
+    """Holds the syntax tree of one document in a worker process."""
 
     SECONDS = 5.0  # CPU time for a parse; 4 MB take less than one second
     MEMORY = 512 << 20  # the tree of 4 MB takes 300 MB
@@ -258,9 +258,9 @@ class TreeService:
         self.tree = SyntaxTree(language, "")
 
     def answer(self, request: dict[str, Any]) -> Any:
-        """Apply the request's `text` or `changes`, and answer its `outside` or `rename`.
+        """Apply a request's `text` or `changes`, and answer its `outside` or `rename` query.
 
-        Other requests parse the text and return the outline; `afresh` ones do not reuse the old tree.
+        Requests without a query parse the text (without the old tree if `afresh`) and return the outline.
         """
         if "text" in request:
             self.tree = SyntaxTree(self._language, request["text"])
@@ -276,14 +276,14 @@ class TreeService:
 
 
 class Outside(NamedTuple):
-    """The brackets that are open at a position, and the context if it is in a comment or string."""
+    """The brackets that are open at a position, and the context if the position is in a comment or string."""
 
     brackets: str = ""
     text: str | None = None
 
 
 class SyntaxTree:
-    """The tree of a text, adjusted at each change and parsed on demand."""
+    """The syntax tree of a text, adjusted at each change and parsed on demand."""
 
     def __init__(self, language: str, text: str) -> None:
         grammar = load_grammar(language)
@@ -310,19 +310,19 @@ class SyntaxTree:
             self._tree.edit(start, end, new_end, _point(old, start), _point(old, end), _point(self._source, new_end))
 
     def parse(self, *, afresh: bool = False) -> None:
-        """Parse the text, which has no tree if it is longer than MAX_BYTES.
+        """Parse the text, or drop the tree if the text is longer than MAX_BYTES.
 
-        After broken text, an incremental tree can stay different from one parsed `afresh`, even once the text is valid.
+        Once a text was invalid, an incremental parse can differ from a parse `afresh`, even if the text is valid again.
         """
         old = () if afresh or self._tree is None else (self._tree,)
         self._tree = self._parser.parse(self._source, *old) if len(self._source) <= MAX_BYTES else None
 
     def outline(self) -> Outline:
-        """Return the heads of the text's definitions."""
+        """Return the outline of the parsed text."""
         return outline(self._tree.root_node, self._source) if self._tree is not None else []
 
     def same_name(self, old: str, new: str, renamed: Sequence[int]) -> SameName | None:
-        """Return the other places of a name, or None. All offsets are in code points."""
+        """Return the other occurrences of a renamed name, or None. All offsets are in code points."""
         if self._tree is None or self._facts is None:
             return None
         starts = [_byte(self._source, offset) for offset in renamed]
@@ -333,7 +333,7 @@ class SyntaxTree:
         return found._replace(starts=starts, shorthands=shorthands)
 
     def outside(self, tip: int, seen_from: int) -> Outside:
-        """Return what was opened before `seen_from` and is still open at `tip`, both byte offsets."""
+        """Return the brackets, comment or string opened before byte `seen_from` and still open at byte `tip`."""
         tip = len(self._source[:tip].rstrip())
         if self.root is None or seen_from <= 0:
             return Outside()
@@ -344,7 +344,7 @@ class SyntaxTree:
 
 
 def _opener(node: tree_sitter.Node, tip: int, seen_from: int) -> str:
-    """Return a node's opening bracket if it is still open at the tip, else ""."""
+    """Return a node's opening bracket if the bracket is still open at byte `tip`, else ""."""
     for index in range(min(node.child_count, FIRST_CHILDREN)):
         child = node.child(index)
         if child is None or child.start_byte >= seen_from:
@@ -357,7 +357,7 @@ def _opener(node: tree_sitter.Node, tip: int, seen_from: int) -> str:
 
 
 def _kind_of_text(around: Sequence[tree_sitter.Node], tip: int) -> Context | None:
-    """Return the context of the innermost comment or string at the tip, or None for code."""
+    """Return the context of the innermost comment or string at byte `tip`, or None for code."""
     for parent, node in reversed([*pairwise([None, *around])]):
         assert node is not None
         if node.type.endswith("comment") and node.end_byte >= tip:
@@ -369,14 +369,14 @@ def _kind_of_text(around: Sequence[tree_sitter.Node], tip: int) -> Context | Non
 
 
 def _byte(source: bytes, offset: int) -> int:
-    """Convert an offset in code points to bytes."""
+    """Convert an offset in code points to an offset in bytes."""
     if source.isascii():
         return offset
     return len(source.decode("utf-8", "replace")[:offset].encode())
 
 
 def _offsets(source: bytes, starts: Sequence[int]) -> list[int]:
-    """Convert offsets in bytes to code points."""
+    """Convert offsets in bytes to offsets in code points."""
     return [len(source[:start].decode("utf-8", "replace")) for start in starts] if not source.isascii() else [*starts]
 
 
