@@ -1,9 +1,9 @@
-"""The report of `codespec check`: whether a target and a drafter work together, from their files and sample text.
+"""Check for `codespec check` whether a target and a drafter work together, from their files and sample text.
 
-The report measures how much of a perfect draft survives retokenization. A perfect draft is text of the sample in whole
-drafter tokens, as long as n average target tokens. The target's tokens of the draft are compared with its tokens of the
-sample: the last ones differ if the draft ends inside a target token. (The engine drafts a quarter more text and cuts
-drafts by tokens, so it loses at most as much.)
+The report measures how much of a perfect draft survives retokenization. A perfect draft is sample text that ends with a
+whole drafter token and is as long as n average target tokens. The draft in target tokens is compared with the sample in
+target tokens: the last tokens differ if the draft ends inside a target token. The engine loses at most as much of its
+drafts, because it drafts a quarter more text and then limits each draft to a number of tokens.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _SKIPPED = ("node_modules", "venv", "env", "__pycache__", "site-packages", "buil
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """The facts in a model's files."""
+    """Facts about a model, read from its files."""
 
     name: str
     config: Mapping[str, Any]
@@ -61,12 +61,12 @@ class ModelFacts:
 
     @property
     def context(self) -> int | None:
-        """Maximum context length in tokens; None if not stated."""
+        """Maximum context length in tokens, or None if the configuration does not state it."""
         return context_length(self.config)
 
     @property
     def template(self) -> FimTemplate | FimMissing | None:
-        """The fill-in-the-middle template, or why there is none; None without a tokenizer."""
+        """The fill-in-the-middle template, or the reason why there is none, or None if there is no usable tokenizer."""
         return None if self.tokenizer is None else find_template(self.tokenizer)
 
 
@@ -92,7 +92,7 @@ def read_facts(model: ModelRef) -> ModelFacts:
 
 
 def _overflow(tokenizer: TextTokenizer | None, rows: object) -> Fault | None:
-    """Return the fault if the tokenizer has ids beyond the `rows` of the model's embedding, else None."""
+    """Return a fault if the tokenizer has ids beyond the `rows` of the model's embedding, else None."""
     if tokenizer is None or not isinstance(rows, int) or not any(tokenizer.token_bytes[rows:]):
         return None
     last = max(number for number, data in enumerate(tokenizer.token_bytes) if data)
@@ -111,7 +111,7 @@ class PairReport:
 
     @property
     def verdict(self) -> str:
-        """Whether the pair works, in words, with the subjects of warnings."""
+        """A phrase that says whether the pair works and lists the subjects of warnings."""
         if self.problem:
             return "can't work"
         notes = dict.fromkeys(finding.name for finding in self.findings if finding.state == "warning")
@@ -128,7 +128,7 @@ class PairReport:
 
 
 def check_pair(target: ModelFacts, drafter: ModelFacts, sample: Sample) -> PairReport:
-    """Compare two models by the facts in their files and by their tokens of the sample."""
+    """Compare a target and a drafter by the facts in their files and by how they tokenize the sample."""
     findings, drafts, problem = list[Finding](), tuple[PerfectDrafts, ...](), None
     for role, side in {"target": target, "drafter": drafter}.items():
         findings.append(describe(role, side))
@@ -150,7 +150,7 @@ def check_pair(target: ModelFacts, drafter: ModelFacts, sample: Sample) -> PairR
 
 
 def describe(role: str, facts: ModelFacts) -> Finding:
-    """Return the finding with a model's architecture, size, layers and context, or why the model can't be used."""
+    """Return a finding with a model's architecture, size, context and layers, or why the model can't be used."""
     if facts.reasons:
         return from_fault(role, facts.reasons[0])
     context = f"context {facts.context:,}" if facts.context else "context not stated"
@@ -163,7 +163,7 @@ def describe(role: str, facts: ModelFacts) -> Finding:
 
 
 def check_fill_in(target: ModelFacts) -> Finding:
-    """Return the finding about fill-in-the-middle: a target without its tokens ignores the text after the cursor."""
+    """Return a finding on fill-in-the-middle: a target without FIM tokens does not use the text after the cursor."""
     template = target.template
     if template is None or isinstance(template, FimMissing):
         message = f"the text after the cursor is not used ({template.reason if template else 'no usable tokenizer'})"
@@ -204,7 +204,7 @@ def _check_drafts(drafts: Sequence[PerfectDrafts]) -> Finding:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Texts to measure on."""
+    """Sample texts for the measurements."""
 
     source: str  # in words
     texts: tuple[tuple[str, str], ...]  # file names and their texts
@@ -217,7 +217,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class PerfectDrafts:
-    """The survival of perfect drafts of one length."""
+    """The numbers of drafted and surviving tokens in perfect drafts of one length."""
 
     tokens: int  # the length, in average target tokens
     rounds: int  # number of drafts
@@ -226,13 +226,13 @@ class PerfectDrafts:
 
     @property
     def survival(self) -> float | None:
-        """The share of drafted tokens that survive; None without drafts."""
+        """The share of drafted tokens that survive, or None if nothing was drafted."""
         return self.accepted / self.drafted if self.drafted else None
 
 
 @dataclass(frozen=True, slots=True)
 class TokenizedText:
-    """A text of the sample, in tokens of both models."""
+    """A text of the sample, tokenized for both models."""
 
     data: bytes
     ids: list[int]  # of the target
@@ -241,7 +241,7 @@ class TokenizedText:
 
 
 def named_sample(files: Sequence[Path]) -> Sample:
-    """Read files that the user names, up to MAX_BYTES in total; raise ConfigError for a file that can't be read."""
+    """Read the files named by the user, up to MAX_BYTES in total; raise ConfigError for a file that can't be read."""
     texts, left = [], MAX_BYTES
     for file in files:
         try:
@@ -249,20 +249,20 @@ def named_sample(files: Sequence[Path]) -> Sample:
         except OSError as error:
             raise ConfigError(f"{file} can't be read ({error.strerror or error})", "check the path") from error
         except NotUtf8 as error:
-            raise ConfigError(f"{file} is not UTF-8 text ({error})", "name other files") from error
+            raise ConfigError(f"{file} is not UTF-8 text ({error})", "name other files with --files") from error
         texts.append((str(file), text))
         left = max(0, left - len(text.encode("utf-8")))
     return Sample("named files", tuple(texts))
 
 
 def find_sample(root: Path) -> Sample:
-    """Return a sample of the source files in a folder, or of the standard library if they have too little text."""
+    """Return a sample of the source files in a folder or, if they have too little text, of the standard library."""
     own = folder_sample(root, "files here")
     return own if own.size >= MIN_BYTES else folder_sample(Path(sysconfig.get_path("stdlib")), "standard library")
 
 
 def folder_sample(root: Path, source: str) -> Sample:
-    """Return a sample of at most MAX_FILES source files in a folder, evenly spaced in the sorted list."""
+    """Return a sample of at most MAX_FILES source files in a folder, evenly spaced in the list of source files."""
     files, texts = source_files(root), []
     count = min(len(files), MAX_FILES)
     for file in (files[place * len(files) // count] for place in range(count)):
@@ -272,7 +272,7 @@ def folder_sample(root: Path, source: str) -> Sample:
 
 
 def source_files(root: Path) -> list[Path]:
-    """Return the source files in a folder in a fixed order, without hidden, installed and generated ones."""
+    """Return the source files in a folder in a fixed order, without hidden, installed or generated files."""
     found: list[Path] = []
     for count, (folder, below, names) in enumerate(os.walk(root)):
         if count >= _MAX_FOLDERS or len(found) >= _MAX_FOUND:
@@ -286,7 +286,7 @@ def source_files(root: Path) -> list[Path]:
 
 
 def _read(file: Path, most: int) -> str:
-    """Return at most `most` bytes of a file's text, cut at the end of a line. Raises OSError and NotUtf8."""
+    """Return at most the first `most` bytes of a file's text, cut after a whole line. Raises OSError and NotUtf8."""
     with open_regular(file) as stream:
         data = stream.read(most + 1)
     if len(data) > most:
@@ -299,7 +299,7 @@ def _read(file: Path, most: int) -> str:
 
 
 def tokenize_texts(target: TextTokenizer, drafter: TextTokenizer, texts: Sequence[str]) -> list[TokenizedText]:
-    """Tokenize the texts that both tokenizers can encode; others have characters that a vocabulary lacks."""
+    """Tokenize the texts that both tokenizers can encode, and skip texts with characters missing from a vocabulary."""
     tokenized = []
     for text in texts:
         with suppress(TokenizerError):
@@ -312,9 +312,9 @@ def tokenize_texts(target: TextTokenizer, drafter: TextTokenizer, texts: Sequenc
 def draft_perfectly(
     target: TextTokenizer, drafter: TextTokenizer, texts: Sequence[TokenizedText], tokens: int, most: int = POSITIONS
 ) -> PerfectDrafts:
-    """Draft about `tokens` target tokens at up to `most` evenly spaced positions, and count those that survive.
+    """Draft about `tokens` target tokens at up to `most` evenly spaced positions, and count the tokens that survive.
 
-    With a shared vocabulary all survive, because drafts pass as ids.
+    With a shared vocabulary, all drafted tokens survive, because drafts are passed as token ids.
     """
     every = [(text, index) for text in texts for index in range(1, len(text.ids) - 3 * tokens)]
     places = [(text, index, text.ends[index - 1]) for text, index in every[:: max(1, -(-len(every) // most))]]

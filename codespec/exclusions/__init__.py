@@ -1,1 +1,1 @@
-"""Rules for content that is not completed or sent: ignored files, secret files and secret lines of a text."""
+"""Rules that exclude ignored files, secret files and secret lines from completion and from prompts."""

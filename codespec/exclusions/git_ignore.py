@@ -1,9 +1,9 @@
-"""Find out which files git ignores, from one `git check-ignore` process for each recently used repository.
+"""Determine which files git ignores, with one `git check-ignore` process for each recently used repository.
 
-Git reads the repository's own configuration, which may be hostile. Therefore git's options and environment prevent it
-from starting a program of the repository (monitor, hook, pager, transport), from writing, and from reading another
-repository. Git itself refuses the repositories of other users. The time, the memory and the number of processes are
-limited. A git process ends when its pipes close, so it does not outlive this process.
+Git reads the repository's own configuration, which may be hostile. Therefore git runs with options and an environment
+that prevent it from starting programs configured by the repository (monitor, hook, pager, transport), from writing, and
+from reading other repositories. Git itself refuses repositories owned by other users. The time, memory and number of
+git processes are limited. A git process exits when its pipes close, so it does not outlive its parent process.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def find_git() -> str:
 
 
 class GitIgnore:
-    """The git processes of all repositories. Thread-safe."""
+    """Manages the git processes of all repositories. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -65,7 +65,7 @@ class GitIgnore:
         self._repositories: dict[Path, _Repository] = {}
 
     def source(self, top: Path, file: Path) -> str | None:
-        """Return the path of the ignore file that excludes `file`, "" if there is none, or None without git's answer.
+        """Return the path of the ignore file that excludes `file`, "" if there is none, or None if git can't answer.
 
         The path from the repository at `top` to `file` must not contain a symbolic link. Blocks. Raises OSError if an
         ignore file can't be read, and TimeoutError if git is too slow.
@@ -143,7 +143,7 @@ class _Repository:
         return _source(self._answer(self._process, question))
 
     def _answer(self, process: subprocess.Popen[bytes], question: bytes) -> bytes:
-        """Return git's four fields, each with a final NUL. Raises TimeoutError, or OSError if git ends."""
+        """Return git's answer: four fields, each followed by NUL. Raises TimeoutError, or OSError if git exits."""
         late = threading.Event()
 
         def stop() -> None:
@@ -177,7 +177,7 @@ class _Repository:
         yield from (home / "config", Path.home() / ".gitconfig", self._top / excludes if excludes else home / "ignore")
 
     def _run(self, words: Sequence[str], question: bytes = b"") -> bytes:
-        """Return the output of a git command. Exit code 1 means an empty answer in the commands used here."""
+        """Return the output of a git command. For the commands used here, exit code 1 means that there is no result."""
         done: subprocess.CompletedProcess[bytes] = subprocess.run(
             **self._call(words), input=question, timeout=SECONDS, check=False
         )
@@ -204,7 +204,7 @@ class _Repository:
 
 
 def _source(answer: bytes) -> str:
-    """Return the excluding ignore file, or "", from the fields of git's answer: file, line, pattern and path."""
+    """Parse the ignore file from git's answer (file, line, pattern, path); return "" if no file excludes the path."""
     fields = answer.split(b"\0")
     if len(fields) < 4 or fields[2].startswith(b"!"):
         return ""
@@ -212,9 +212,9 @@ def _source(answer: bytes) -> str:
 
 
 def state_of(path: Path) -> State:
-    """Return a value that differs after each change of an ignore file, or None if the file does not exist.
+    """Return a value that changes whenever an ignore file changes, or None if the file does not exist.
 
-    Raises Unreadable, even for a device or a pipe, because reading one would block git.
+    Raises Unreadable for an inaccessible path, and for a device or a pipe, because reading one would block git.
     """
     try:
         status = path.stat()
@@ -230,6 +230,6 @@ def state_of(path: Path) -> State:
 
 
 def unfollowable(path: Path, error: OSError) -> Unreadable:
-    """Build the error about an ignore file that can't be read."""
+    """Return an error that says why an ignore file can't be read."""
     why = str(error) if isinstance(error, Unreadable) else error.strerror or type(error).__name__
     return Unreadable(f"{path} can't be read ({why})")

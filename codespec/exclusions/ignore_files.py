@@ -1,9 +1,10 @@
 """Decide which files are excluded by git's rules or by .codespecignore files.
 
-If git is installed and accepts the repository, git decides (`git_ignore`). Otherwise, and for .codespecignore, pathspec
-matches the patterns. The language server and the selection of training data use the same rules. Ignore files are read
-within size limits and cached until they change. A hostile pattern can't take long: if its literal parts are not in the
-path, it is skipped, and if its stars could match in too many ways, it counts as matching.
+If git is installed and accepts the repository, git decides which files are ignored (see `git_ignore`). Without git, and
+for .codespecignore files, the pathspec library matches the patterns. The language server and the selection of training
+data use the same rules. Ignore files are read within size limits and cached until they change. To bound the matching
+time, a pattern whose literal parts are not in the path is skipped, and a pattern whose stars could match the path in
+too many ways is treated as matching.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ _EXCLUDES_FILE = re.compile(r"^\s*excludesfile\s*=\s*\"?([^\"\n]+?)\"?\s*$", re.
 
 
 class Pattern:
-    """One line of an ignore file. Paths are relative to the folder of that file."""
+    """One line of an ignore file, which matches paths relative to the folder of the ignore file."""
 
     def __init__(self, line: str) -> None:
         body = line.rstrip(" ")
@@ -92,7 +93,7 @@ class Pattern:
 
 
 def _compile(line: str) -> re.Pattern[str] | None:
-    """Return the regular expression of a pattern, or None for a comment and for a pattern that matches nothing."""
+    """Return the regular expression for a pattern, or None for a comment or a pattern that matches nothing."""
     ours = contextlib.suppress(GitIgnorePatternError, re.error, RecursionError, OverflowError)
     with ours, warnings.catch_warnings(action="ignore"):  # re warns about brackets in a class
         text = _CLASS.sub(lambda name: _CLASSES.get(name[1], name[0]), line)
@@ -103,7 +104,7 @@ def _compile(line: str) -> re.Pattern[str] | None:
 
 
 def _unescaped(found: re.Match[str]) -> str:
-    """Return a [class] without backslashes, which pathspec does not interpret. An escaped `]` goes to the front."""
+    """Return a [class] without unsupported backslashes. An escaped `]` is moved to the front of the class."""
     start, body = found.groups()
     front = "]" if "\\]" in body else ""
     rest = re.sub(r"\\(.)", lambda each: each[1].strip("]"), body)
@@ -134,7 +135,7 @@ class Patterns:
 
 @dataclass(frozen=True, slots=True)
 class IgnoreFile:
-    """A parsed ignore file. Patterns are relative to `folder`. `seen` is the file's `state_of` when it was read."""
+    """A parsed ignore file. Patterns are relative to `folder`. `seen` is the value of `state_of` before the read."""
 
     path: Path
     folder: Path
@@ -155,11 +156,11 @@ class IgnoreFiles:
         self._git.close()
 
     def reason(self, file: Path, roots: Collection[Path]) -> str:
-        """Return the reason why a file is excluded, as one sentence, or "" if the file is not excluded. Blocks.
+        """Return a sentence that says why a file is excluded, or "" if the file is not excluded. Blocks.
 
-        The ignore files in the file's folder and its parents apply, up to the repository's folder, else the workspace
-        folder in `roots`, else only in the file's folder. A file with several paths (symbolic links) is excluded if any
-        of the paths is excluded.
+        Ignore files are read from the file's folder up to the root of its repository, else up to the workspace folder
+        in `roots`, else from the file's folder only. A file with several paths through symbolic links is excluded if
+        any of the paths is excluded.
         """
         around = {*roots, *map(_resolved, roots)}
         for place in _places(file):
@@ -169,7 +170,7 @@ class IgnoreFiles:
         return ""
 
     def reason_below(self, top: Path, file: Path) -> str:
-        """Like `reason`, with the ignore files from `top` down to the file, between which no link may lie."""
+        """Like `reason`, but use the ignore files from `top` down to the file, on a path without symbolic links."""
         folders = [parent for parent in file.parents if parent.is_relative_to(top)]
         if len(folders) > MAX_FOLDERS:
             return f"{file.name} lies in more than {MAX_FOLDERS} folders, so it is not completed."
@@ -189,7 +190,7 @@ class IgnoreFiles:
     def _named_by(self, places: Sequence[tuple[Path, Path]], file: Path, folders: Sequence[Path]) -> str:
         """Return the path of the ignore file that excludes the file or one of its folders, or "". Raises Unreadable.
 
-        The outermost folder is checked first, because files in an excluded folder can't be included again.
+        The outermost folder is checked first, because a file in an excluded folder can't be re-included.
         """
         files = list[IgnoreFile]()
         for path, folder in places:
@@ -205,7 +206,7 @@ class IgnoreFiles:
         return ""
 
     def _find(self, path: Path, folder: Path, most: int) -> list[IgnoreFile]:
-        """Return the ignore file at a path in a list, which is empty if the file does not exist. Raises Unreadable."""
+        """Return a list with the ignore file at a path, or an empty list if there is no file. Raises Unreadable."""
         seen = state_of(path)
         if seen is None:
             return []
@@ -226,7 +227,7 @@ class IgnoreFiles:
 
 
 def _lines(data: bytes) -> list[str]:
-    """Split an ignore file into lines. Raises Unreadable if the byte-order mark is that of another encoding."""
+    """Split an ignore file into lines. Raises Unreadable for the byte-order mark of UTF-16 or UTF-32."""
     try:
         text = without_mark(data).decode("utf-8", "surrogateescape")  # like the names of files
     except NotUtf8 as error:  # for example UTF-16 by PowerShell, in which no pattern would match
@@ -235,7 +236,7 @@ def _lines(data: bytes) -> list[str]:
 
 
 def _places(file: Path) -> list[Path]:
-    """Return a path up to its first link, the path with its folder resolved, and the path fully resolved."""
+    """Return a file's paths: up to the first linked folder, with the folder resolved, and fully resolved."""
     link = next((each for each in reversed(file.parents) if os.path.islink(each)), file)
     folder = _resolved(file.parent)
     return list(dict.fromkeys([link, folder / file.name, _resolved(file)]))
@@ -265,7 +266,7 @@ def _outer_files(top: Path) -> Iterator[Path]:
 
 
 def repository_of(file: Path, roots: Collection[Path]) -> Path | None:
-    """Return the file's repository, else the outermost workspace folder in `roots`, else None. Reads the disk."""
+    """Return the file's repository, else the outermost parent folder in `roots`, else None. Reads the disk."""
     repository = next((parent for parent in file.parents if os.path.exists(parent / ".git")), None)
     if repository is not None:
         return repository

@@ -1,11 +1,12 @@
-"""Recognize secret files by their paths, and secret lines of a text. The file system is not accessed.
+"""Recognize secret files by their paths, and secret lines in text, without accessing the file system.
 
-Files that may contain secrets are neither completed nor used as context. The list covers the text files that gitleaks,
-github/gitignore, Continue and Zed name. A program that handles secrets is ordinary code (`secrets.py`,
-`credentials.go`), so source code is a secret file only if its name begins with a dot or is listed in full.
+Files that may contain secrets are neither completed nor used as context. SECRET_FILES covers the text files listed by
+gitleaks, github/gitignore, Continue and Zed. Source code that handles secrets (`secrets.py`, `credentials.go`) is not
+secret, so a source file is a secret file only if its name begins with a dot or is listed in full.
 
-Secret lines never go into the prompt of another file. A line is secret if it is part of a private key, or contains a
-token with a known prefix or an address with a password (`scheme://user:password@host`). The search takes linear time.
+Secret lines are never included in the prompt of another file. A line is secret if it is part of a private key, or
+contains a token with a known prefix or a URL with a password (`scheme://user:password@host`). The search for secret
+lines takes linear time.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ _KEY_MARKS = ("PRIVATE KEY", "PuTTY-User-Key")
 _BEGIN = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY|PuTTY-User-Key-File-\d")
 _END = re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY|^Private-MAC:")
 _KEY_LINE = re.compile(r"""[\s"'+,\\>*#/-]*[A-Za-z0-9+/=]{32,}[\s"'+,\\n;)-]*""")  # Base64, quoted in any language
-# A line without any of these strings holds no token.
+# A line without any of these strings contains no token.
 _MARKS = (
     *("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "glptt-", "glrt-", "gldt-", "glcbt-", "glft-"),
     *("glsoat-", "glagent-", "glimt-", "glffct-", "gloas-", "AKIA", "ASIA", "ABIA", "ACCA", "AIza", "xox", "xapp-"),
@@ -140,7 +141,7 @@ def _is_named(name: str, parent: str, below: bool) -> bool:
 
 
 def _forms(path: str) -> list[str]:
-    """Return the path as given, then after each level of percent-decoding."""
+    """Return the path as given, followed by the path after each level of percent-decoding."""
     forms = [path]
     while len(forms) <= MAX_ENCODED and (decoded := unquote(forms[-1])) != forms[-1]:
         forms.append(decoded)
@@ -148,7 +149,7 @@ def _forms(path: str) -> list[str]:
 
 
 def _lasts(parts: list[str]) -> Iterator[str]:
-    """Yield each possible last component of a path: any `?` may start a URI's query, and any `#` its fragment."""
+    """Yield each possible last component of a path, because any `?` or `#` may start the query or fragment of a URI."""
     last = ""
     for part in parts:
         for mark in _QUERY.finditer(part[:MAX_NAME]):
@@ -158,22 +159,22 @@ def _lasts(parts: list[str]) -> Iterator[str]:
 
 
 def _names(last: str) -> set[str]:
-    """Return the file names that a last path component can mean.
+    """Return the file names to which the last component of a path may refer.
 
-    Windows ignores trailing dots and spaces, and a colon starts the name of a stream. A semicolon starts a parameter of
-    a URI.
+    Windows ignores trailing dots and spaces in a file name, and a colon starts the name of a stream. In a URI, a
+    semicolon starts a parameter.
     """
     seen = _seen(last)
     return {name for piece in (last, seen, *re.split("[:;]", seen)) for name in (piece, piece.rstrip(". "))}
 
 
 def _seen(text: str) -> str:
-    """Remove invisible characters (zero width, writing direction), which some file systems of macOS ignore."""
+    """Remove invisible characters (zero width, writing direction), which some macOS file systems ignore in names."""
     return text if text.isascii() else "".join(each for each in text if category(each) != "Cf")
 
 
 def without_secrets(text: str) -> str:
-    """Blank the secret lines of a text. Line endings stay, so that no line number changes."""
+    """Replace the secret lines of a text with empty lines. Line numbers and line endings do not change."""
     rows = secret_rows(text)
     if not rows:
         return text
@@ -184,7 +185,7 @@ def without_secrets(text: str) -> str:
 
 
 def secret_rows(text: str) -> set[int]:
-    """Return the row numbers, from 0, of the lines that hold a secret."""
+    """Return the row numbers, from 0, of the lines that contain a secret."""
     starts = set[int]()  # offsets of the lines with a mark
     for mark in _MARKS:
         at = text.find(mark)
@@ -202,7 +203,7 @@ def secret_rows(text: str) -> set[int]:
 
 
 def key_rows(lines: Sequence[str]) -> set[int]:
-    """Return the row numbers of private key blocks, even if the begin or end line is missing."""
+    """Return the row numbers of the lines in private key blocks, even if the begin or end line is missing."""
     rows = set[int]()
     if not any(mark in line for line in lines for mark in _KEY_MARKS):
         return rows
@@ -221,7 +222,7 @@ def key_rows(lines: Sequence[str]) -> set[int]:
 
 
 def _beside(lines: Sequence[str], row: int, step: int) -> set[int]:
-    """Return the adjacent rows, below (step 1) or above (step -1) a row, that look like lines of a key."""
+    """Return the rows directly below (step 1) or above (step -1) a row that look like lines of a private key."""
     rows = set[int]()
     at = row + step
     while 0 <= at < len(lines) and len(rows) < MAX_KEY_LINES and (_KEY_LINE.fullmatch(lines[at]) or at == row + step):

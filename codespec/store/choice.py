@@ -1,7 +1,7 @@
-"""Choose target and drafter from the settings, and recommend a model for this machine.
+"""Choose the target and the drafter from the settings, and recommend a model for this machine.
 
-The recommendation follows from the machine's memory, its recorded speed and the catalogue. The recommended model is the
-default if it has been pulled; otherwise codespec suggests to pull it.
+The recommendation depends on the machine's memory, its measured speed and the catalogue. If the recommended model has
+been pulled, it is the default; otherwise codespec suggests pulling it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ON_PROCESSOR = 2e9  # parameters; a larger target needs a GPU to suggest in time
 
 @dataclass(frozen=True, slots=True)
 class NamedPair:
-    """The target and the drafter that a model's name stands for."""
+    """The target and drafter that a model name in the settings stands for."""
 
     target: str
     drafter: str
@@ -43,7 +43,7 @@ class NamedPair:
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """A configuration, and a clause that says why it has these models."""
+    """An engine configuration, and a clause that tells the user why these models were chosen."""
 
     config: EngineConfig
     why: str
@@ -51,7 +51,7 @@ class ModelChoice:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """The recommended model ("starter": the starter pair), and a clause that says why."""
+    """The recommended model, or "starter" for the starter pair, and a clause that gives the reason."""
 
     model: str
     why: str
@@ -60,15 +60,15 @@ class Recommendation:
 def resolve_engine(
     flags: Mapping[str, Any], file: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> EngineConfig:
-    """Return the configuration that `choose` makes from a TOML file (None: the user's own), variables and flags."""
+    """Return the configuration that `choose` derives from flags, a settings file (None: the default) and variables."""
     return choose(flags, Settings(file, environment)).config
 
 
 def choose(flags: Mapping[str, Any], settings: Settings) -> ModelChoice:
-    """Merge the settings' file, the CODESPEC_* variables and the flags that are not None; later ones take precedence.
+    """Choose the models. Flags that are not None override CODESPEC_* variables, which override the settings file.
 
-    The default is the recommended model if pulled, else another pulled default, else the starter pair. Raises
-    ConfigError for the first invalid setting, or for a model that is unknown or not pulled.
+    The default is the recommended model if it has been pulled, else a pulled model in DEFAULTS, else the starter pair.
+    Raises ConfigError for the first invalid setting, or for a model that is unknown or has not been pulled.
     """
     values, place = _merge(flags, settings)
     if name := values.get("model", ""):
@@ -85,20 +85,20 @@ def choose(flags: Mapping[str, Any], settings: Settings) -> ModelChoice:
 
 
 def default_depends_on_speed() -> bool:
-    """Return whether this machine's speed decides the default: both models in DEFAULTS are pulled and fit in memory."""
+    """Return whether this machine's speed decides the default: all models in DEFAULTS are pulled and fit in memory."""
     return all(find_pulled(name) for name in (LARGER, SMALLER)) and takes_larger()
 
 
 def named_model(flags: Mapping[str, Any], settings: Settings) -> str:
-    """Return the model or target that the settings name, which may not be pulled; "" if they name none."""
+    """Return the model or target named in the settings, even if it has not been pulled, or "" if none is named."""
     values, _ = _merge(flags, settings)
     return str(values.get("model") or values.get("target") or "")
 
 
 def named_pair(name: str) -> NamedPair:
-    """Return the pair of "starter", of a catalogue name or hub id, or of another pulled model.
+    """Return the target and drafter for "starter", a catalogue name, a hub id or the name of another pulled model.
 
-    A model outside the catalogue gets the starter pair's drafter. Raises ConfigError for an unknown name.
+    A model that is not in the catalogue gets the starter pair's drafter. Raises ConfigError for an unknown name.
     """
     if name == STARTER_NAME:
         return NamedPair(str(SHIPPED / "target"), str(SHIPPED / "drafter"), "")
@@ -112,7 +112,7 @@ def named_pair(name: str) -> NamedPair:
 
 
 def is_native(name: str) -> bool:
-    """Return whether the native kernels are built and compute this model, a GGUF file on this machine."""
+    """Return whether the name is that of a local GGUF file, and native kernels for its architecture are built."""
     path = find_pulled(name) or Path(name)
     try:
         return has_native() and is_gguf(str(path)) and path.is_file() and gguf_architecture(path) in NATIVE_GGUF
@@ -121,37 +121,37 @@ def is_native(name: str) -> bool:
 
 
 def offer(config: EngineConfig) -> Entry | None:
-    """Return the model to suggest if the starter pair runs because no better model has been pulled, else None."""
+    """Return the model to suggest if the starter pair is used because no better model has been pulled, else None."""
     return find_entry(recommend().model) if not config.model and config.target == EngineConfig().target else None
 
 
 def offer_note(config: EngineConfig) -> str:
-    """Return the suggestion of `offer` as a clause for the user, or "" if there is none."""
+    """Return a clause that suggests pulling the model from `offer`, or "" if `offer` returns None."""
     entry = offer(config)
     return f"the small starter pair answers; {pull_command(entry.name)} brings a real one" if entry else ""
 
 
 def pull_command(name: str) -> str:
-    """Return the command that pulls a model, in backticks, with the download size of a catalogue model."""
+    """Return the command that pulls a model, in backticks, followed by the download size of a catalogue model."""
     entry = find_entry(name)
     return f"`codespec models pull {name}`" + (f" ({written(entry.size)})" if entry else "")
 
 
 def model_name(name: str) -> str:
-    """Return the catalogue name of a name or hub id; other known names are unchanged. Raises ConfigError."""
+    """Return the catalogue name for a model name or hub id; return other known names unchanged. Raises ConfigError."""
     return name if name in ("", STARTER_NAME) else named_pair(name).target
 
 
 def recommend(*, gpu: bool = False) -> Recommendation:
-    """Return the recommendation for this machine's processor or, with `gpu`, its GPU."""
+    """Return the model recommended for this machine's CPU or, if `gpu` is true, for its GPU."""
     return decide(machine_memory(), read_step(), gpu=gpu)
 
 
 def decide(memory: int | None, step: float | None, *, gpu: bool = False) -> Recommendation:
-    """Return the recommendation for `memory` bytes, if a token of the 1.5B model takes `step` milliseconds.
+    """Return the recommendation for a machine with `memory` bytes and `step` milliseconds per token of the 1.5B model.
 
-    None means unknown. On a GPU, the largest model that fits in memory is recommended; otherwise the 7B or 1.5B model
-    if it fits and a token takes at most SLOWEST, else the 0.5B model if it fits, else the starter pair.
+    None means unknown. On a GPU, recommend the largest model that fits in memory. On a CPU, recommend the 7B or 1.5B
+    model if it fits and takes at most SLOWEST ms per token, else the 0.5B model if it fits, else the starter pair.
     """
     fitting = [advice.target for advice in read_advice() if advice.gigabytes * 1e9 <= FREE * (memory or 0)]
     if gpu and fitting and read_catalogue()[fitting[-1]].parameters > ON_PROCESSOR:
@@ -175,22 +175,22 @@ def decide(memory: int | None, step: float | None, *, gpu: bool = False) -> Reco
 
 
 def takes_larger() -> bool:
-    """Return whether LARGER fits in memory, so that this machine's speed decides between the models in DEFAULTS."""
+    """Return whether LARGER fits in memory, so that the choice among DEFAULTS depends on this machine's speed."""
     return decide(machine_memory(), SLOWEST).model == LARGER
 
 
 def predict_step(entry: Entry, step: float | None) -> float | None:
-    """Return the milliseconds of a native model's token, if one of the 1.5B model takes `step`; None: unknown."""
+    """Return a native model's predicted milliseconds per token, given `step` of the 1.5B model, or None if unknown."""
     if not entry.read or step is None or step == inf:
         return None
     return step * entry.read / read_catalogue()[LARGER].read
 
 
 def _merge(flags: Mapping[str, Any], settings: Settings) -> tuple[dict[str, Any], str]:
-    """Return the settings of all levels merged, and the place that sets `model`.
+    """Return the merged settings of all levels, and the name of the source that sets `model`.
 
-    A model overrides target and drafter of lower levels, and a target overrides a model of a lower level. If one level
-    sets a model and a target, the target is used with the model's drafter.
+    `model` overrides `target` and `drafter` of lower levels, and `target` overrides `model` of a lower level. If one
+    level sets both `model` and `target`, the target is used with the drafter recommended for the model.
     """
     values: dict[str, Any] = {}
     place = ""
@@ -206,7 +206,7 @@ def _merge(flags: Mapping[str, Any], settings: Settings) -> tuple[dict[str, Any]
 
 
 def _with_pair(values: Mapping[str, Any], name: str) -> EngineConfig:
-    """Return the configuration with a model's target and drafter, unless they are set explicitly."""
+    """Return the configuration with the target and drafter of a model, except those that `values` sets explicitly."""
     pair = named_pair(name)
     settings = {**values, "model": model_name(name)}
     if name == STARTER_NAME and "target" not in values:
@@ -228,9 +228,9 @@ def _on_gpu(values: Mapping[str, Any]) -> bool:
 
 
 def _with_format(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings with a number format for the user's own target, unless one is set.
+    """Return the settings; if they set no number format, add the one that suits the user's own target.
 
-    The format is bfloat16 on a GPU, and native on a processor for a GGUF file that the native kernels compute.
+    The number format is bfloat16 on a GPU, and native on a CPU for a GGUF file that the native kernels support.
     """
     own = NATIVE if is_native(values.get("target", "")) else ""
     dtype = _fitting_format("bfloat16" if _on_gpu(values) else own, values)
@@ -239,19 +239,19 @@ def _with_format(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_starter(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings with the number format that suits the starter pair, unless one is set."""
+    """Return the settings; if they set no number format, add the one that suits the starter pair."""
     return {"dtype": NATIVE, **values} if not _on_gpu(values) and has_native() else dict(values)
 
 
 def _on_this_machine(name: str) -> str:
-    """Return the name; raise ConfigError for a catalogue model that has not been pulled."""
+    """Return the model name unchanged; raise ConfigError if it names a catalogue model that has not been pulled."""
     if find_entry(name) is not None and find_pulled(name) is None:
         raise ConfigError(f"{name} has not been pulled", f"run {pull_command(name)}")
     return name
 
 
 def _fitting_format(dtype: str, values: Mapping[str, Any]) -> str:
-    """Return the recommended number format, or another if it is slow on the target's device; "": the default."""
+    """Return `dtype`, or a number format that is faster on the target's device ("" for the default format)."""
     if dtype == NATIVE and (_on_gpu(values) or not has_native()):
         dtype = "bfloat16"
     sure = values.get("device", "cpu").startswith("cuda")  # `auto` may become the processor

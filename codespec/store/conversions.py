@@ -1,7 +1,7 @@
-"""Converted model folders: a GGUF file as floats, or a model with a peft adapter merged in, cached under a hash.
+"""Convert GGUF files to float weights and merge peft adapters into models; cache the resulting folders by hash.
 
-A corrupt source may crash the converter, so it runs in a separate process, and a crash is a ModelError. A folder gets
-its final name when it is complete.
+A corrupt source may crash the converter, so the converter runs in a separate process, and a crash is reported as a
+ModelError. A converted folder gets its final name only when it is complete.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ TEXTS = ("*.json", "*.jinja", "merges.txt", "*.model")
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """A conversion, which the command `python -m MODULE SOURCE… FOLDER DIGEST` makes."""
+    """A conversion, which the command `python -m MODULE SOURCE… FOLDER DIGEST` performs."""
 
     digest: str  # name of the folder in the cache
     module: str
@@ -69,13 +69,13 @@ class Conversion:
 
 
 def convert_gguf(file: Path) -> Path:
-    """Return the folder of a GGUF file's weights as float32, converted unless it is cached. Raises ModelError."""
+    """Return a folder with a GGUF file's weights in float32, from the cache or newly converted. Raises ModelError."""
     with _readable(file):
         return _convert_file(file, hash_once(file), (), f"converting {file.name} (once)")
 
 
 def texts_of(file: Path) -> Path:
-    """Return the folder of a GGUF file's configuration and tokenizer, without weights. Raises ModelError."""
+    """Return a folder with a GGUF file's configuration and tokenizer, possibly without weights. Raises ModelError."""
     with _readable(file):
         floats = converted_home() / hash_once(file)  # has configuration and tokenizer too
         if _is_complete(floats):
@@ -85,13 +85,13 @@ def texts_of(file: Path) -> Path:
 
 
 def _convert_file(file: Path, digest: str, flags: tuple[str, ...], progress: str) -> Path:
-    failed, fix = f"{file} could not be converted", "take the model's folder in the Hugging Face layout"
+    failed, fix = f"{file} could not be converted", "use a folder of the model in the Hugging Face layout"
     size = file.stat().st_size
     return convert_once(Conversion(digest, GGUF_CONVERTER, (*flags, str(file.absolute())), progress, failed, fix, size))
 
 
 def merge_adapter(base: Path, adapter: Path) -> Path:
-    """Return the folder of a Hugging Face model with an adapter merged in, made unless cached. Raises ModelError."""
+    """Return a folder with an adapter merged into a model, from the cache or newly merged. Raises ModelError."""
     check_adapter(adapter)
     with _readable(adapter):
         weights = (*sorted(base.glob("*.safetensors")), adapter / ADAPTER_WEIGHTS)
@@ -102,20 +102,20 @@ def merge_adapter(base: Path, adapter: Path) -> Path:
             (str(base.absolute()), str(adapter.absolute())),
             progress=f"merging the adapter {adapter} into its model (once)",
             failed=f"The adapter {adapter} could not be merged",
-            fix="merge it with peft on another machine",
+            fix="merge the adapter with peft on another machine",
             nbytes=sum(file.stat().st_size for file in weights),
         )
         return convert_once(conversion)
 
 
 def text_files(folder: Path) -> list[Path]:
-    """Return the files of a folder's configuration, tokenizer and chat template."""
+    """Return the files in a folder that hold the configuration, the tokenizer or the chat template."""
     return sorted(file for pattern in TEXTS for file in folder.glob(pattern) if file.name != MANIFEST)
 
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Turn an OSError into a ModelError that names the error's file, or `path` if the error has no file."""
+    """Convert an OSError to a ModelError that names the file in the error, or `path` if the error names no file."""
     try:
         yield
     except OSError as error:
@@ -124,20 +124,20 @@ def _readable(path: Path) -> Iterator[None]:
 
 
 def gguf_architecture(file: Path) -> str:
-    """Return the architecture in the first 64 KiB of a GGUF file, or "" if there is none. Raises OSError."""
+    """Return the architecture named in the first 64 KiB of a GGUF file, or "" if there is none. Raises OSError."""
     with open_regular(file) as stream:
         match = _GGUF_ARCHITECTURE.search(stream.read(1 << 16))
     return match[2][: match[1][0]].decode() if match is not None else ""
 
 
 def source_parameters(config: Mapping[str, Any]) -> int:
-    """Return the number of parameters that `texts_of` recorded in a config.json; 0 for any other configuration."""
+    """Return the number of parameters that `texts_of` recorded in a config.json, or 0 for any other configuration."""
     count = _mapping(config.get(SOURCE)).get("parameters", 0)
     return count if isinstance(count, int) else 0
 
 
 def source_quantization(config: Mapping[str, Any]) -> str:
-    """Return the number format of the GGUF file ("Q4_1") that a config.json was made from; "" for any other."""
+    """Return the number format ("Q4_1") of the GGUF file from which a config.json was converted, or "" if unknown."""
     return str(_mapping(config.get(SOURCE)).get("quantization", ""))
 
 
@@ -154,22 +154,25 @@ def base_model_name(adapter: Path) -> str:
     """Return the name of the model that an adapter was trained for; raise ModelError if the adapter names none."""
     name = read_json(adapter / ADAPTER_CONFIG).get("base_model_name_or_path")
     if not isinstance(name, str) or not name:
-        raise ModelError(f"{adapter / ADAPTER_CONFIG} does not name its base model", "export the adapter again")
+        raise ModelError(f"{adapter / ADAPTER_CONFIG} names no base model", "set base_model_name_or_path in this file")
     return name
 
 
 def check_adapter(adapter: Path) -> None:
-    """Raise ModelError if the adapter is not a LoRA, or if sizes in its settings exceed those of its weights."""
+    """Raise ModelError if an adapter is not a LoRA adapter, or if its settings state larger sizes than its weights."""
     settings, tensors = read_json(adapter / ADAPTER_CONFIG), read_header(adapter / ADAPTER_WEIGHTS)
     if settings.get("peft_type") != "LORA" or any(settings.get(name) for name in _FOREIGN):
-        raise ModelError(f"The adapter {adapter} is not a LoRA of its model's own layers", "use a LoRA of this model")
+        raise ModelError(
+            f"The adapter {adapter} is of an unsupported kind",
+            "use a LoRA adapter without layer_replication, target_parameters and megatron_config",
+        )
     for name in _NAMING:
         named = settings.get(name) or []
         fits = isinstance(named, list | dict) and len(named) <= len(tensors)
         if not fits or not all(isinstance(value, str) and _LITERAL.fullmatch(value) for value in named):
             raise ModelError(
-                f"{name} in the adapter {adapter} contains values that are not names of layers",
-                "use a LoRA of this model",
+                f"{name} in the adapter {adapter} contains entries that are not layer names",
+                "list layer names instead of regular expressions",
             )
     tokens = settings.get("trainable_token_indices")
     lists = tokens.values() if isinstance(tokens, dict) else [tokens]
@@ -182,7 +185,7 @@ def check_adapter(adapter: Path) -> None:
     ):
         if _size(claimed) > held:
             problem = f"The adapter {adapter} states the {what} {claimed}, but its weights have {held}"
-            raise ModelError(problem, "fetch it again")
+            raise ModelError(problem, "fetch the adapter again")
 
 
 def _size(value: Any) -> float:
@@ -190,24 +193,24 @@ def _size(value: Any) -> float:
 
 
 def adapted_layers(adapter: Path) -> list[str]:
-    """Return the names of the layers that an adapter changes, from its weights.
+    """Return the names of the layers that an adapter changes, as found in the adapter's weights.
 
-    The settings may name layers by regexes, which are untrusted and not used: one could run for minutes.
+    Regular expressions for layers in the adapter's settings are not used, because matching one could take minutes.
     """
     matches = (_ADAPTED.fullmatch(tensor.name) for tensor in read_header(adapter / ADAPTER_WEIGHTS))
     return sorted({match[1] for match in matches if match is not None})
 
 
 def convert_once(conversion: Conversion) -> Path:
-    """Return the converted folder, made now, after a line on stderr, unless it is cached. Raises ModelError."""
+    """Return the folder of a conversion; if the folder is not cached, run the converter. Raises ModelError."""
     folder = converted_home() / conversion.digest
     if _is_complete(folder):
         return folder
     part = folder.with_suffix(".part")
-    with locked(folder.with_suffix(".lock"), "another process converts this model: waiting for it", say):
+    with locked(folder.with_suffix(".lock"), "another process is converting this model: waiting for it", say):
         if _is_complete(folder):  # the other process has converted it
             return folder
-        drop(part)  # a killed process may have left one
+        drop(part)  # a killed process may have left a partial folder
         part.mkdir()
         if conversion.progress:
             say(conversion.progress)
@@ -221,12 +224,12 @@ def convert_once(conversion: Conversion) -> Path:
 
 
 def converted_home() -> Path:
-    """Return the cache of converted models: the parent of their folders and of the index of hashes."""
+    """Return the cache folder that contains the converted models and the index of file hashes."""
     return cache_folder() / "gguf"
 
 
 def _source(folder: Path) -> Mapping[str, Any]:
-    """Return the table SOURCE of a converted folder's config.json; {} for another folder."""
+    """Return the object under the key SOURCE in a converted folder's config.json, or {} for any other folder."""
     try:
         return _mapping(read_json_file(folder / "config.json")[SOURCE])
     except (OSError, ValueError, KeyError, TypeError):
@@ -240,7 +243,7 @@ def _is_complete(folder: Path) -> bool:
 def run_converter(conversion: Conversion, folder: Path) -> None:
     """Run the converter, which writes into `folder`; raise ModelError if the converter fails, crashes or is too slow.
 
-    The converter reports an error by the exit code 2 and one sentence on stderr.
+    The converter reports an error with exit code 2 and one sentence on stderr.
     """
     seconds = STARTUP + conversion.nbytes / SLOWEST
     command = [*START, conversion.module, *conversion.sources, str(folder), conversion.digest]
@@ -265,18 +268,18 @@ def run_converter(conversion: Conversion, folder: Path) -> None:
         last = (errors.read().decode("utf-8", "replace").strip().splitlines() or [""])[-1]
     if NO_SPACE in last:
         what = f"{conversion.failed}, because the disk of {folder.parent} is full"
-        raise ModelError(what, "free some space, or set XDG_CACHE_HOME")
+        raise ModelError(what, "free some space, or set XDG_CACHE_HOME to another folder")
     if code == 2 and last:
         raise ModelError(quoted(last))
     if code < 0 and expired.is_set():
-        raise ModelError(f"{conversion.failed} (it took longer than {seconds:.0f} s)", conversion.fix)
+        raise ModelError(f"{conversion.failed} within {seconds:.0f} s", conversion.fix)
     if code:
         why = f"signal {-code}" if code < 0 else last[:160] or f"exit code {code}"
-        raise ModelError(f"{conversion.failed} ({why})", f"check that memory is free, or {conversion.fix}")
+        raise ModelError(f"{conversion.failed} ({why})", f"free some memory, or {conversion.fix}")
 
 
 def _show_progress(process: subprocess.Popen[str]) -> None:
-    """Show the progress that a converter prints, shares from 0 to 1, as a bar on a terminal. Ignores other lines."""
+    """Show the progress that a converter prints, as fractions from 0 to 1, in a bar on a terminal. Skip other lines."""
     from tqdm import tqdm
 
     assert process.stdout is not None
@@ -288,9 +291,9 @@ def _show_progress(process: subprocess.Popen[str]) -> None:
 
 
 def base_of(folder: Path, weights: Sequence[Path]) -> dict[str, Any]:
-    """Return the keys of SOURCE that identify the model `folder`, which an adapter is merged into.
+    """Return the entries under SOURCE that identify the model in `folder`, into which an adapter is merged.
 
-    If `folder` is itself converted, the keys identify the model that `folder` was converted from.
+    If `folder` is itself converted, the entries identify the model that `folder` was converted from.
     """
     if folder.parent != converted_home():
         return {BASE_WEIGHTS: {file.name: hash_once(file) for file in weights}}
@@ -299,7 +302,7 @@ def base_of(folder: Path, weights: Sequence[Path]) -> dict[str, Any]:
 
 
 def made_from(sha256: Mapping[str, str], model: str) -> list[Path]:
-    """Return the folders that were converted or merged from a model, given the SHA-256 of each of its files.
+    """Return the folders converted or merged from a model, given the SHA-256 of each of the model's files.
 
     `model` is the name of the model's GGUF file, or "" if the model is a folder.
     """
@@ -316,7 +319,7 @@ def made_from(sha256: Mapping[str, str], model: str) -> list[Path]:
 
 
 def remove_converted(folder: Path) -> None:
-    """Delete a converted folder under its lock, renamed first so that no process finds it half deleted."""
+    """Delete a converted folder under its lock, after renaming it so that no process finds it partly deleted."""
     part = folder.with_suffix(".part")
     with lock_file(folder.with_suffix(".lock")):
         drop(part)
@@ -326,7 +329,7 @@ def remove_converted(folder: Path) -> None:
 
 
 def hash_once(file: Path) -> str:
-    """Return a file's SHA-256, from the index if its path, size and mtime are those of an entry.
+    """Return a file's SHA-256, from the index if an entry has the file's path, size and modification time.
 
     Raises ModelError for a pipe, a device or a folder, and OSError for an unreadable file.
     """
@@ -339,7 +342,7 @@ def hash_once(file: Path) -> str:
         with open_regular(file) as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
     except Unreadable as error:
-        raise ModelError(f"{file} can't be used ({error})", "remove it, or fetch the model again") from error
+        raise ModelError(f"{file} can't be used ({error})", "remove this file, or fetch the model again") from error
     if time.time_ns() - state.st_mtime_ns > SETTLED * 1e9:
         known.pop(place, None)
         index.save({**dict(list(known.items())[1 - MAX_INDEXED :]), place: [*mark, digest]}, [])
@@ -347,6 +350,6 @@ def hash_once(file: Path) -> str:
 
 
 def _parse_index(values: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Return the valid entries of the index: [size, mtime in ns, SHA-256] by path."""
+    """Return the valid entries of the index of hashes, which maps a path to [size, mtime in ns, SHA-256]."""
     entries = {place: value for place, value in values.items() if isinstance(value, list) and len(value) == 3}
     return {place: value for place, value in entries.items() if SHA256.fullmatch(str(value[2]))}

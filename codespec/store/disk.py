@@ -1,4 +1,4 @@
-"""The store's files and folders: free space, sizes, progress, locks, and checks for links; messages on stderr."""
+"""Check, measure, watch, lock and delete the store's files and folders, and print messages on stderr."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EVERY = 0.5  # seconds between two measurements of a growing folder
 
 
 def say(*lines: str) -> None:
-    """Print messages for the user on stderr, because stdout is for a command's results."""
+    """Print messages for the user on stderr, because stdout is reserved for a command's results."""
     for line in lines:
         print(f"codespec: {line}", file=sys.stderr, flush=True)
 
@@ -40,19 +40,19 @@ def written(size: float) -> str:
 
 
 def check_disk(folder: Path, needed: int, what: str) -> None:
-    """Raise NoRoom if the folder's disk has fewer than `needed` bytes free."""
+    """Raise NoRoom unless the folder's disk has `needed` bytes free, plus MARGIN."""
     while not folder.exists():
         folder = folder.parent
     free = shutil.disk_usage(folder).free
     if needed + MARGIN > free:
         raise NoRoom(
-            f"{what} needs {written(needed)} of disk, and {folder} has {written(free)} free: free some, or set "
+            f"{what} needs {written(needed)} of disk space, and {folder} has {written(free)} free: free some, or set "
             "XDG_DATA_HOME and XDG_CACHE_HOME to folders on another disk."
         )
 
 
 def folder_size(folder: Path) -> int:
-    """Return the bytes of all files below a folder, even if some are deleted meanwhile."""
+    """Return the total bytes of all files below a folder, skipping files that are deleted during the count."""
     total = 0
     for parent, _, files in os.walk(folder):
         for file in files:
@@ -65,7 +65,7 @@ def folder_size(folder: Path) -> int:
 
 @contextmanager
 def watched(folder: Path, size: int, tell: Tell) -> Iterator[None]:
-    """While the block runs, report the folder's size in percent of `size` bytes, in ascending order without repeats."""
+    """While the block runs, report the folder's size as a percentage of `size` bytes whenever the percentage grows."""
     over = threading.Event()
 
     def watch() -> None:
@@ -88,7 +88,7 @@ def watched(folder: Path, size: int, tell: Tell) -> Iterator[None]:
 
 
 def is_own_file(path: Path) -> bool:
-    """Return whether this is a regular file with one hard link, so that no other path reaches its data."""
+    """Return whether a path is a regular file with one hard link, so that no other path leads to the file's data."""
     try:
         state = path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -97,7 +97,7 @@ def is_own_file(path: Path) -> bool:
 
 
 def is_own_folder(path: Path) -> bool:
-    """Return whether this is a folder and not a symbolic link."""
+    """Return whether a path is a folder and not a symbolic link."""
     return path.is_dir() and not path.is_symlink()
 
 
@@ -110,20 +110,20 @@ def drop(path: Path) -> None:
 
 
 def check_own_folder(path: Path) -> None:
-    """Raise ModelError if a link or a file is in the place of one of codespec's folders."""
+    """Raise ModelError if the path of one of codespec's folders is a link or a file."""
     if os.path.lexists(path) and not is_own_folder(path):
-        raise ModelError(f"{path} is a link or a file, but must be a folder of codespec", "remove it")
+        raise ModelError(f"{path} must be a folder, but is a link or a file", "remove this link or file")
 
 
 def make_own_folder(path: Path) -> None:
-    """Create a folder unless it exists. Raises ModelError if a link or a file is in its place."""
+    """Create a folder unless it exists. Raises ModelError if the path is a link or a file."""
     check_own_folder(path)
     path.mkdir(parents=True, exist_ok=True)
 
 
 @contextmanager
 def locked(file: Path, waiting: str, say: Say) -> Iterator[None]:
-    """Hold a lock file while the block runs; call `say(waiting)` if another process holds the file."""
+    """Hold a lock file while the block runs; call `say(waiting)` if another process holds the lock."""
     with lock_file(file, 0) as is_held:
         if is_held:
             yield

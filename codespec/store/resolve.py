@@ -1,7 +1,7 @@
 """Resolve a model's name to the files to load.
 
-A name is a folder, a GGUF file, an adapter, a pulled model or a hub id. `owner/name` always means the hub, and a
-catalogue name that model, even if the working directory has a folder of that name.
+A model name is the path of a folder, GGUF file or adapter, the name of a pulled model, or a hub id. A catalogue name or
+hub id (`owner/name`) is never used as a relative path: the user must write `./name` for a folder of that name.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _WANTED = [*TEXTS, "model*.safetensors", ADAPTER_WEIGHTS]
 
 @dataclass(frozen=True, slots=True)
 class ModelRef:
-    """A model's name, and where its files are."""
+    """A model name, and the location of the model's files."""
 
     name: str  # as given, for example in the settings
     form: Literal["folder", "adapter", "gguf", "hub"]  # hub: a hub id that has not been pulled
@@ -44,18 +44,18 @@ class ModelRef:
 
     @property
     def dtype(self) -> str:
-        """The number format to use if the settings name none."""
+        """The number format of the model if the settings specify none."""
         return self.entry.dtype if self.entry else EngineConfig().dtype
 
     def open(self, dtype: str) -> ModelFiles:
-        """Return the files to load in a number format, converted or merged if necessary. Raises ModelError."""
+        """Return the files to load for a number format, converted or merged if necessary. Raises ModelError."""
         return ModelFiles.of(self, self.source() if dtype == NATIVE else self.folder(dtype))
 
     def folder(self, dtype: str = ANY) -> Path:
         """Return a folder with the model's configuration, tokenizer and float weights. Raises ModelError.
 
-        The folder is downloaded, converted from a GGUF file or merged with an adapter once. For the format ANY, it may
-        have no weights.
+        If necessary, the model is downloaded, converted from a GGUF file or merged with an adapter. For the number
+        format ANY, the folder may have no weights.
         """
         file = self._plain_file()
         return texts_of(file) if file is not None and dtype == ANY else self._float_folder()
@@ -65,17 +65,17 @@ class ModelRef:
         return self._plain_file() or self._float_folder()
 
     def base_folder(self) -> Path:
-        """Return the model's folder without merging an adapter. A GGUF file is converted, a hub id downloaded."""
+        """Return the model's folder without merging an adapter. GGUF files are converted; hub models are downloaded."""
         if self.path is None:
             return _fetch(self.name)
         return convert_gguf(self.path) if self.form == "gguf" else self.path
 
     def _plain_file(self) -> Path | None:
-        """Return the model's GGUF file if it needs no adapter, else None."""
+        """Return the path of the model's GGUF file if the model has one and needs no adapter, else None."""
         return self.path if self.form == "gguf" and not (self.entry and self.entry.adapter) else None
 
     def fetched(self) -> Path | None:
-        """Return the folder or file on this machine, which for a hub id is in the hub client's cache; None: absent."""
+        """Return the model's local folder or file, possibly in the hub client's cache, or None if there is none."""
         if self.path is not None:
             return self.path
         try:
@@ -93,7 +93,7 @@ class ModelRef:
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """The files of a model to load. Configuration and headers are read once, and every later step uses them."""
+    """The files to load for a model. The configuration and headers are read once and used by all later steps."""
 
     ref: ModelRef
     path: Path  # a GGUF file, or a folder of float weights
@@ -102,14 +102,14 @@ class ModelFiles:
 
     @classmethod
     def of(cls, ref: ModelRef, path: Path) -> ModelFiles:
-        """Read a model's folder, or take its GGUF file. Raises ModelError for missing or truncated files."""
+        """Read the configuration and headers of a folder, but not a GGUF file. Raises ModelError for corrupt files."""
         if path.is_file():
             return cls(ref, path)
         if not (path / "config.json").is_file():
             raise ModelError(f"{path} has no config.json", "give a folder in the Hugging Face layout")
         weights = sorted(path.glob("*.safetensors"))  # includes files beside the model's own
         if not weights:
-            fix = "convert the model (pickled weights are not read)"
+            fix = "convert the model to safetensors (pickled weights are not read)"
             raise ModelError(f"{path} has no *.safetensors weights", fix)
         layouts = {file: read_layout(file) for file in weights}
         return cls(ref, path, read_json(path / "config.json"), layouts)
@@ -117,7 +117,7 @@ class ModelFiles:
 
 @dataclass(frozen=True, slots=True)
 class PairFiles:
-    """The files of the configured models."""
+    """The files of the configured target and drafter."""
 
     target: ModelFiles
     drafter: ModelFiles | None
@@ -131,7 +131,7 @@ def open_pair(config: EngineConfig) -> PairFiles:
 
 
 def resolve(name: str) -> ModelRef:
-    """Resolve a name without a request to the hub; raise ModelError for one that is neither here nor a hub id."""
+    """Resolve a model name without a request to the hub; raise ModelError unless it is a local model or a hub id."""
     try:
         path, hub = Path(name).expanduser(), is_hub_id(name)
         path.exists()
@@ -178,7 +178,7 @@ def _fetch(name: str) -> Path:
     try:
         return _snapshot(name)
     except (OSError, ValueError) as error:
-        what = f"{name} is not a folder here and can't be downloaded from the hub ({first_line(error)})"
+        what = f"{name} is not a local folder and can't be downloaded from the hub ({first_line(error)})"
         raise ModelError(what, "check the name and the network, or give a local folder") from error
 
 

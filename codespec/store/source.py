@@ -1,6 +1,6 @@
-"""Sources of models: their interface, the filter for files, the check of hashes, and the user's own files as a source.
+"""Define the interface of model sources, the file filter, hash checks, and local files as a model source.
 
-The filter accepts safetensors weights, configuration, tokenizer, licence and card, but no pickles, code or sub-folders.
+The file filter accepts safetensors weights, configuration, tokenizer, licence and model card, but no pickles or code.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 @dataclass(frozen=True, slots=True)
 class PullPlan:
-    """The result of querying a source before a pull."""
+    """The result of querying a model source before a pull."""
 
     label: str  # the source, as recorded in the manifest
     licence: str  # as the source states it; "": not stated
@@ -41,7 +41,7 @@ class PullPlan:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """The files of a complete pull."""
+    """The model files that a complete pull has stored."""
 
     model: str  # the GGUF file; "": the folder is the model
     sha256: dict[str, str]  # by file name
@@ -58,17 +58,17 @@ class ModelSource(Protocol):
         """Query the source; raise ModelError if the source does not provide the model."""
 
     def fetch(self, folder: Path, say: Say) -> Fetched:
-        """Download or copy the files into a folder, in which an earlier pull may have left some, and check them."""
+        """Download or copy the files into a folder, which may contain files of an earlier pull, and verify them."""
 
 
 def is_wanted(file: str) -> bool:
-    """Return whether a file with this name is accepted."""
+    """Return whether the file filter accepts a file with this name."""
     plain = bool(_PLAIN.fullmatch(file)) and file != MANIFEST
     return plain and any(fnmatchcase(file, pattern) for pattern in _WANTED)
 
 
 def check_complete(files: Collection[str], label: str) -> None:
-    """Raise ModelError if a folder with these files is not a complete model in the Hugging Face layout."""
+    """Raise ModelError unless these files form a complete model in the Hugging Face layout."""
     if not any(is_wanted(file) and fnmatchcase(file, _WEIGHTS) for file in files):
         if any(fnmatchcase(file, pattern) for file in files for pattern in _PICKLED):
             why = "its weights are pickled, and a pickle can run code when it is loaded"
@@ -84,17 +84,17 @@ def check_complete(files: Collection[str], label: str) -> None:
 
 
 def partial_of(folder: Path, name: str, digest: str) -> Path:
-    """Return the path of an incomplete file, with its expected hash in the name, so that any source can resume it."""
+    """Return the path of a partial file, whose name contains the expected hash so that any source can resume it."""
     return folder / f"{name}.{digest[:16]}{PARTIAL}"
 
 
 def is_whole(file: Path, digest: str) -> bool:
-    """Return whether the path is a regular file, not a link, with this SHA-256 or (40 digits) git hash."""
+    """Return whether the path is a regular file, not a link, with this SHA-256 or 40-digit git hash."""
     return is_own_file(file) and _hash_like(digest, file) == digest
 
 
 def check_file(file: Path, expected: str, label: str) -> None:
-    """Delete the file and raise ModelError unless it has the expected SHA-256 or (40 digits) git hash."""
+    """Delete the file and raise ModelError unless it has the expected SHA-256 or 40-digit git hash."""
     actual = _hash_like(expected, file)
     if actual != expected:
         file.unlink()
@@ -114,7 +114,7 @@ def sha256_of(file: Path) -> str:
 
 
 def _hash_like(expected: str, file: Path) -> str:
-    """Return a file's SHA-256, or its git hash if `expected` is one: the hub gives no SHA-256 for small files."""
+    """Return a file's SHA-256, or its git hash if `expected` is a git hash, which the hub uses for small files."""
     if len(expected) == 64:
         return sha256_of(file)
     digest = hashlib.sha1(b"blob %d\0" % file.stat().st_size, usedforsecurity=False)
@@ -123,9 +123,9 @@ def _hash_like(expected: str, file: Path) -> str:
 
 
 class LocalSource:
-    """The user's GGUF file, or folder in the Hugging Face layout, as the source of a model.
+    """A local GGUF file, or a local folder in the Hugging Face layout, as the source of a model.
 
-    Files are copied, not linked, so that a later change of the user's file does not change the pulled model.
+    Files are copied, not linked, so that later changes to the user's files do not affect the pulled model.
     """
 
     def __init__(self, path: Path, name: str = "") -> None:
@@ -134,7 +134,7 @@ class LocalSource:
         self.name = name or name_from(path.stem if self._is_file else self._path.name)
 
     def plan(self) -> PullPlan:
-        """Return the plan with the size of the accepted files. Raises ModelError if the model is not complete."""
+        """Return a pull plan with the size of all accepted files. Raises ModelError if the model is not complete."""
         size = sum(file.stat().st_size for file in self._files())
         return PullPlan(str(self._path), "", size)  # the converter checks its own disk space
 
@@ -149,7 +149,7 @@ class LocalSource:
         return Fetched(self._path.name if self._is_file else "", digests)
 
     def digests(self) -> dict[str, str]:
-        """Return the SHA-256 of each accepted file, by name."""
+        """Return the SHA-256 of each accepted file, keyed by file name."""
         return {file.name: sha256_of(file) for file in self._files()}
 
     def _files(self) -> list[Path]:
@@ -162,14 +162,14 @@ class LocalSource:
                 raise ModelError(f"{self._path} is not a GGUF file", fix)
             files = sorted(path for path in self._path.iterdir() if path.is_file())
         except OSError as error:
-            raise ModelError(f"{self._path} can't be read ({error.strerror})", "check its path") from error
+            raise ModelError(f"{self._path} can't be read ({error.strerror})", "check the path") from error
         check_complete([file.name for file in files], str(self._path))
         return [file for file in files if is_wanted(file.name)]
 
 
 def name_from(stem: str) -> str:
-    """Derive a model's name from a file name. Raises ConfigError if no valid characters remain."""
+    """Derive a model's name from a file name. Raises ConfigError if the file name has no valid characters."""
     name = re.sub(r"-{2,}", "-", re.sub(r"[^a-z0-9._-]+|\.{2,}", "-", stem.lower())).strip("-._")
     if not name:
-        raise ConfigError(f"{stem!r} contains no characters for a model's name", "choose one with --name")
+        raise ConfigError(f"{stem!r} contains no characters valid in a model name", "choose a name with --name")
     return name

@@ -83,7 +83,7 @@ FILES: dict[str, tuple[Callable[[Path], object], str]] = {
     "nested generation_config": (lambda f: (f / "generation_config.json").write_text(NESTED), "brackets deep"),
     "nested header": (lambda f: give_header(f, NESTED), "truncated or corrupt"),
     "a header of 2^62 bytes": (lambda f: give_header(f, "{}", 2**62), "truncated or corrupt"),
-    "a tensor of 2^60": (lambda f: give_header(f, LARGE), "corrupt at 'a'"),
+    "a tensor of 2^60": (lambda f: give_header(f, LARGE), "corrupt at tensor 'a'"),
     "a template that is a pipe": (lambda f: give_pipe(f, "chat_template.jinja"), "not a regular file"),
     "weights that are a pipe": (lambda f: give_pipe(f, WEIGHTS), "not a regular file"),
 }
@@ -157,7 +157,7 @@ def test_loaded(case: str, folder: Path, source: Path, sound: dict[str, Ended]) 
     [
         ({"r": 10**9}, "states the rank 1000000000, but its weights have 2"),
         ({"r": 2, "trainable_token_indices": {"embed_tokens": [1] * 10**6}}, "states the number of tokens 1000000"),
-        ({"r": 2, "layer_replication": [[0, 2]] * 10**5}, "not a LoRA of its model's own layers"),
+        ({"r": 2, "layer_replication": [[0, 2]] * 10**5}, "is of an unsupported kind"),
         ({"r": 2, "rank_pattern": {SLOW: 2}}, "rank_pattern in the adapter"),
         ({"r": 2, "alpha_pattern": {SLOW: 2}}, "alpha_pattern in the adapter"),
         ({"r": 2, "modules_to_save": [SLOW]}, "modules_to_save in the adapter"),

@@ -257,8 +257,8 @@ def test_removed(command: Command, gguf: Path, home: Path, converted: list[str])
     [
         (["pull", "gpt"], "'gpt' is not in the catalogue"),
         (["pull", "./gone.gguf"], "There is no file or folder"),
-        (["remove", "../x"], "can't be the name of a model"),
-        (["remove", "smollm2-135m"], "smollm2-135m has not been pulled: there is none"),
+        (["remove", "../x"], "is not a valid model name"),
+        (["remove", "smollm2-135m"], "smollm2-135m has not been pulled: there are no models"),
         ([], "ACTION"),
         (["pull"], "NAME|HUB_ID|FILE.gguf|FOLDER"),
         (["fetch"], "invalid choice: 'fetch'"),

@@ -173,7 +173,7 @@ def test_named_files_are_taken_as_they_are(tmp_path: Path) -> None:
 @pytest.mark.parametrize("data", [b"a\xff", b"a\0b"])
 def test_a_named_file_that_is_no_text_is_one_sentence(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(data)
-    with pytest.raises(ConfigError, match=r"a\.bin is not UTF-8 text \(byte 1\): name other files\.$"):
+    with pytest.raises(ConfigError, match=r"a\.bin is not UTF-8 text \(byte 1\): name other files with --files\.$"):
         named_sample([tmp_path / "a.bin"])
 
 

@@ -188,7 +188,7 @@ def change_shape(adapter: Path) -> None:
 @pytest.mark.parametrize(
     ("harm", "sentence"),
     [
-        (break_config, r"does not name its base model: export the adapter again\.$"),
+        (break_config, r"names no base model: set base_model_name_or_path in this file\.$"),
         (break_weights, r"adapter_model\.safetensors is truncated or corrupt: fetch or export the model again\.$"),
         (lose_weights, r"can't be read \(No such file or directory\): fetch or export the model again\.$"),
         (change_shape, r"^The adapter .* does not fit its model \(.*\): train or fetch the adapter again\.$"),

@@ -60,7 +60,7 @@ def test_again_asks_for_nothing(hub: SmallHub, models: Command) -> None:
 def test_interrupted_then_resumed(hub: SmallHub, models: Command, home: Path, tiny_files: dict[str, bytes]) -> None:
     hub.cut[WEIGHTS] = 15_000_000
     message = sentence(models("pull", REPOSITORY))
-    assert "503" in message and "which resumes the download" in message
+    assert "503" in message and "to resume the download" in message
     assert visible(home) == []
     hub.cut.clear()
     hub.broken = False
@@ -109,7 +109,7 @@ def test_two_at_once_download_once(hub: SmallHub, begin: Start, home: Path) -> N
     assert second.stderr is not None
     assert (
         second.stderr.readline().decode()
-        == f"codespec: another process pulls or removes {REPOSITORY}: waiting for it\n"
+        == f"codespec: another process is pulling or removing {REPOSITORY}: waiting for it\n"
     )
     hub.go.set()
     assert [process.communicate(timeout=60) and process.returncode for process in (first, second)] == [0, 0]
@@ -134,10 +134,10 @@ def test_a_hash_that_is_none(name: str, hub: SmallHub, models: Command) -> None:
     ("refusal", "words"),
     [
         ((404, "RepoNotFound"), ["has no model", "check the name"]),
-        ((401, ""), ["refuses", "401", "hf auth login"]),
-        ((401, "GatedRepo"), ["require a login", "accept its licence on its page", "hf auth login"]),
+        ((401, ""), ["denied access", "401", "hf auth login"]),
+        ((401, "GatedRepo"), ["require a login", "accept the licence on the model's page", "hf auth login"]),
         ((403, "GatedRepo"), ["require a login", "hf auth login"]),
-        ((500, ""), ["answers 500", "later"]),
+        ((500, ""), ["returned HTTP 500", "later"]),
     ],
 )
 def test_refused(refusal: tuple[int, str], words: list[str], hub: SmallHub, models: Command, home: Path) -> None:
@@ -149,7 +149,7 @@ def test_refused(refusal: tuple[int, str], words: list[str], hub: SmallHub, mode
 
 def test_gated_files(hub: SmallHub, models: Command) -> None:
     hub.gated = True
-    assert "require a login: accept its licence" in sentence(models("pull", REPOSITORY))
+    assert "require a login: accept the licence" in sentence(models("pull", REPOSITORY))
 
 
 def test_another_name_than_it_has(models: Command) -> None:

@@ -103,12 +103,12 @@ def test_an_id_means_the_hub_whatever_lies_here(tmp_path: Path, monkeypatch: pyt
         ("gpt", "", "'gpt' is not in the catalogue"),
         ("gone.gguf", "", "There is no file or folder gone.gguf"),
         ("./gone", "", "There is no file or folder gone"),
-        ("a--b/c", "", "can't be the name of a model"),
+        ("a--b/c", "", "is not a valid model name"),
         ("smollm2-135m", "mine", "--name applies only to files and folders"),
         ("{file}", "smollm2-135m", "smollm2-135m is already the name of another model"),
         ("{file}", "starter", "starter is already the name of another model"),
         ("{file}", "a/b", "a/b is already the name of another model"),
-        ("{file}", "../b", "can't be the name of a model"),
+        ("{file}", "../b", "is not a valid model name"),
     ],
 )
 def test_nothing_is_meant(wanted: str, name: str, words: str, file: Path) -> None:
@@ -124,7 +124,7 @@ def test_names_from_files(stem: str, name: str) -> None:
 
 
 def test_no_name_from_a_file() -> None:
-    with pytest.raises(ConfigError, match="choose one with --name"):
+    with pytest.raises(ConfigError, match="choose a name with --name"):
         name_from("…")
 
 
@@ -181,7 +181,7 @@ def test_a_folder_with_pickles_only(folder: Path) -> None:
 def test_disk_full(folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9 - 40_000_000, 40_000_000))
-    with pytest.raises(ModelError, match=r"tiny_model needs 42 bytes of disk, and .* has 40 MB free: free some"):
+    with pytest.raises(ModelError, match=r"tiny_model needs 42 bytes of disk space, and .* has 40 MB free: free some"):
         pull(find_sources(str(folder)), quiet)
     assert pulled() == {} and partly() == [] and not (home / ".part").exists()
 
@@ -192,7 +192,7 @@ def test_a_file_that_just_fits(file: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert pull(find_sources(str(file)), quiet).path.is_file()
 
 
-@pytest.mark.parametrize(("number", "fix"), [(errno.ENOSPC, "free some"), (errno.EACCES, "check that it can be")])
+@pytest.mark.parametrize(("number", "fix"), [(errno.ENOSPC, "free some"), (errno.EACCES, "check that path")])
 def test_what_the_disk_refuses(number: int, fix: str, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(source: Path, place: Path) -> None:
         raise OSError(number, os.strerror(number), str(place))
@@ -243,7 +243,7 @@ def test_parts_have_the_names_of_models() -> None:
 def test_the_room_for_conversion_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 0, 900_000_000))
-    with pytest.raises(ModelError, match=r"smollm2-135m needs 1\.4 GB of disk, and .* has 900 MB free"):
+    with pytest.raises(ModelError, match=r"smollm2-135m needs 1\.4 GB of disk space, and .* has 900 MB free"):
         pull(find_sources("smollm2-135m"), quiet)
 
 
@@ -314,12 +314,12 @@ def test_linked_files_free_nothing(file: Path) -> None:
 
 
 def test_removing_what_is_not_there(file: Path) -> None:
-    with pytest.raises(ModelError, match="gpt has not been pulled: there is none"):
+    with pytest.raises(ModelError, match="gpt has not been pulled: there are no models"):
         remove("gpt", quiet)
     pull(find_sources(str(file)), quiet)
     with pytest.raises(ModelError, match=r"gpt has not been pulled: choose one of my-model\.q8_0"):
         remove("gpt", quiet)
-    with pytest.raises(ConfigError, match="can't be the name of a model"):
+    with pytest.raises(ConfigError, match="is not a valid model name"):
         remove("../data", quiet)
 
 

@@ -79,7 +79,7 @@ def test_a_broken_manifest(text: str) -> None:
     "name", ["", ".", "..", "../x", "a/../b", "a/b/c", "/x", ".x", "a--b", "x.", "a\\b", "é", "x.lock"]
 )
 def test_no_name(name: str) -> None:
-    with pytest.raises(ConfigError, match="can't be the name of a model"):
+    with pytest.raises(ConfigError, match="is not a valid model name"):
         folder_name(name)
     assert find_pulled(name) is None
 

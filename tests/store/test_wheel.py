@@ -249,7 +249,7 @@ def test_a_link_in_place_of_the_folder(carrier: Entry, tmp_path: Path, home: Pat
     (home / ".part").mkdir(parents=True)
     (home / ".part" / "tiny").symlink_to(mine)
     with pytest.raises(
-        ModelError, match=r"\.part/tiny is a link or a file, but must be a folder of codespec: remove it"
+        ModelError, match=r"\.part/tiny must be a folder, but is a link or a file: remove this link or file"
     ):
         fetch(carrier)
     assert [path.name for path in mine.iterdir()] == ["thesis.txt"]
@@ -268,7 +268,7 @@ def test_a_link_in_place_of_what_holds_the_folders(
     home.mkdir(parents=True)
     (home / name).symlink_to(mine)
     for act in (lambda: fetch(carrier), lambda: remove("tiny", [].append)):
-        with pytest.raises(ModelError, match=rf"models/{name} is a link or a file|has not been pulled"):
+        with pytest.raises(ModelError, match=rf"models/{name} must be a folder, but is a link|has not been pulled"):
             act()
     assert partly() == []
     assert [path.name for path in mine.rglob("*")] == ["tiny", "thesis.txt"]

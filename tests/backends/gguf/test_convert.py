@@ -340,7 +340,7 @@ def test_no_changed_byte_of_a_header_ends_in_anything_but_a_sentence(tmp_path: P
 def test_a_disk_without_room_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = write_model(tmp_path / "m.gguf")
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(9, 9, 10_000_000))
-    refused(file, r"The converted model needs .* of disk, and .* has 10 MB free: free some")
+    refused(file, r"The converted model needs .* of disk space, and .* has 10 MB free: free some")
     assert not list((tmp_path / "made").iterdir())
 
 
