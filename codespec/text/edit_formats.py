@@ -31,7 +31,7 @@ class Reading:
     """The texts that identify a client's prompt of one format, which begins with `begins` and ends with `ends`.
 
     The current text of the window is the last text between `opens` and `closes`. If `headed` is true, a path follows
-    `opens` and `closes` on their lines, and the text after the line of `closes` is the beginning of the answer.
+    each of the two markers on the same line, and the text after the line of `closes` is the beginning of the answer.
     `answer` is a template of the answer that changes nothing. `stops` are the texts that end an answer; None means
     `EditFormat.stops`.
     """

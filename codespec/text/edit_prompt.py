@@ -91,7 +91,7 @@ def build_edit_prompt(
     assembly = _Assembly(tokenizer, form, context, place - context.first_row)
     mark = next((mark for mark in _written_marks(form, tokenizer) if any(mark in line for line in assembly.window)), "")
     if mark:
-        return f"The lines contain {mark}, which has a meaning in the model's answer."
+        return f"The lines contain {mark}, which is a marker of the model's format."
     prediction = _joined(assembly.window[assembly.given :])
     if max_tokens is None:
         max_tokens = 2 * len(tokenizer.encode_inside(prediction)) + SPARE

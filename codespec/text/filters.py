@@ -276,7 +276,7 @@ def has_word(text: bytes | bytearray) -> bool:
 
 
 class SecondDocstring(Lines):
-    """Cut the text above a docstring if the block already has another docstring, above or below."""
+    """Cut the text above a docstring if the block already has one, above or below the new docstring."""
 
     def __init__(self, place: Surroundings) -> None:
         super().__init__(place.line)

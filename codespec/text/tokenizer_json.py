@@ -9,7 +9,7 @@ and HTML tags.
 
 Regular expressions are first tried on short texts in a separate process, because a match that backtracks forever holds
 the interpreter's lock, ignores signals and would hang the daemon. `python -m codespec.text.tokenizer_json` is the
-command of this process, which reads a pre-tokenizer from stdin and splits the short texts.
+command of the separate process, which reads a pre-tokenizer from stdin and splits the short texts.
 """
 
 from __future__ import annotations

@@ -356,7 +356,7 @@ class WindowService:
 class WindowParser:
     """A parser for one language. A tree is valid only until the next text is parsed.
 
-    py-tree-sitter (0.25, 0.26) never frees the objects that a read callback returns. To limit this leak, each text is
+    py-tree-sitter (0.25, 0.26) never frees the objects that a read callback returns. To limit the leak, each text is
     copied to the end of a single buffer, and the callback returns the same view object for the same position.
     """
 
