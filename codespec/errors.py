@@ -80,7 +80,7 @@ class Fault:
 
 
 class CodespecError(Exception):
-    """Base class of all errors that users see. A command that raises one exits with status 2, or 1 for MismatchError.
+    """Base class of all errors that users see. A command exits with status 2, or with 1 for MismatchError.
 
     `problem` is a `Fault`, a whole sentence, or, with `fix`, a clause without a full stop.
     """

@@ -1,7 +1,7 @@
 """Read untrusted files, UTF-8 text and JSON with size limits, lock files, and cache results in files.
 
-The nesting depth of JSON is checked before parsing, because the depth at which a recursive parser fails depends on the
-interpreter and the call stack, and code that walks the parsed values would fail at a smaller depth.
+The nesting depth of JSON is checked before parsing, because a recursive parser fails at a depth that depends on the
+interpreter and the call stack.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The command line: one file per command. Each command imports torch and other slow packages only when it runs.
+"""The command line, with one module per command. Each command imports torch and other slow packages only when it runs.
 
 Exit codes: 0 for success or if the reader of stdout has closed the pipe, 1 for a failed check or output that differs
 from plain decoding, 2 for a user's mistake, and 130 for Ctrl-C.

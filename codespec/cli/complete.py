@@ -110,7 +110,7 @@ def _find_daemon(options: argparse.Namespace) -> Address | str:
     except ConfigError as error:
         return f"no daemon can be used ({error.fault.clause})"
     if found.who == "nobody":
-        hint = "no daemon runs, which would have them loaded already (`codespec serve`)"
+        hint = "no daemon is running; `codespec serve` starts a daemon that keeps them loaded"
         return hint if sys.stderr.isatty() else ""
     state = REFUSALS[found.who] if found.who != "daemon" else f"is {found.daemon['state']}"
     if state not in ("is ready", "is idle"):
@@ -120,7 +120,7 @@ def _find_daemon(options: argparse.Namespace) -> Address | str:
 
 
 def _events(address: Address, request: CompletionRequest) -> Iterator[Event]:
-    """Convert a daemon's events. Raises RequestError if the daemon returns HTTP 400, DaemonError for other failures."""
+    """Yield a completion's events from a daemon. Raises RequestError for HTTP 400, DaemonError for other failures."""
     text = ""
     try:
         for name, value in address.stream(completion_body(request), SECONDS):
@@ -236,13 +236,13 @@ class Painter:
         self.plain(event.target_text)
 
     def why(self) -> None:
-        """Write a line for each round with the counts of accepted and drafted tokens and the draft length's reason."""
+        """For each round, write the counts of accepted and drafted tokens and the reason for the draft length."""
         self._faint("step  accepted/drafted tokens, and the reason for the draft's length")
         for number, event in enumerate(self._rounds, 1):
             self._faint(f"{number:3}  {event.accepted}/{event.drafted}  {event.reason or 'no draft'}")
 
     def summary(self, done: Completion) -> None:
-        """Write a line with the completion's numbers of tokens and rounds, acceptance rates and duration."""
+        """Write a line with a completion's counts of tokens, rounds and accepted drafts, and the duration."""
         stats = done.stats
         by = ", ".join(f"{name} {c.accepted}/{c.drafted}" for name, c in sorted(stats.by_source.items()))
         accepted = f"{stats.accepted} of {stats.drafted} drafted accepted, {stats.total_ms:.0f} ms"

@@ -40,7 +40,7 @@ DIFFER = "report it, with the output of `codespec check`"
 OTHER_PORT = "stop it, or choose another port (`codespec serve --port`, then --url here; or port in [serve] for both)"
 STATES: dict[str, tuple[State, str]] = {
     "starting": ("warning", "wait a moment, or read the output of `codespec serve`"),
-    "stopping": ("warning", "start it again when it has ended"),
+    "stopping": ("warning", "start the daemon again after it has exited"),
     "failed": ("failed", "fix that and restart it"),
     "stopped": ("failed", "restart it"),
 }
@@ -171,7 +171,7 @@ def _probe_engine(small: EngineConfig, config: EngineConfig) -> Iterator[Finding
 
 
 def check_prompts(engine: Engine, config: EngineConfig) -> Finding:
-    """Measure again whether a prompt of the maximum allowed length is answered within `first_answer_ms`."""
+    """Measure again whether a prompt of the maximum allowed length is completed within `first_answer_ms`."""
     from codespec.startup.parts import target_context
     from codespec.startup.tuning import measure_again, prompt_budget
 
@@ -182,7 +182,7 @@ def check_prompts(engine: Engine, config: EngineConfig) -> Finding:
     if tokens == context or takes <= config.first_answer_ms:
         return well("prompts", message)
     fix = "close busy programs and run doctor again, or choose a smaller target"
-    return warning("prompts", f"{message}: later than first_answer_ms, and fewer tokens would be too few", fix)
+    return warning("prompts", f"{message}: later than first_answer_ms even with the minimum number of tokens", fix)
 
 
 def _check_arithmetic(engine: Engine, config: EngineConfig) -> Finding:

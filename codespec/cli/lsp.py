@@ -29,7 +29,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve until the editor disconnects; return 0 after an orderly shutdown."""
+    """Serve one editor until it disconnects, or with --tcp all editors until a signal arrives; return the exit code."""
     require_package("pygls")
     from codespec_lsp.messages import serve_stdio, serve_tcp
     from codespec_lsp.settings import EditorSettings, read_settings

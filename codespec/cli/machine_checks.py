@@ -1,4 +1,4 @@
-"""Checks of `codespec doctor` for this machine, which neither load weights nor download anything."""
+"""Checks of `codespec doctor` for this machine. The checks do not load weights or download anything."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def check_settings(seen: Seen) -> Iterator[Finding]:
 
 
 def check_packages(seen: Seen) -> Iterator[Finding]:
-    """Check that the packages for the configured models (or, if settings are invalid, the default models) load.
+    """Check that the required packages load. With invalid settings, the packages for the default models are checked.
 
     A missing package is only a warning if a daemon answers, because an editor then works without the package.
     """
@@ -154,7 +154,7 @@ def check_device(seen: Seen) -> Iterator[Finding]:
     formats = {"dtype": config.dtype, "drafter_dtype": config.drafter_dtype}
     slow = [name for name, value in formats.items() if value == "bfloat16"]
     if slow and not config.device.startswith("cuda") and not computes_bfloat16():
-        message = "this processor has no bfloat16 products, which makes them slow"
+        message = "this processor has no bfloat16 products, so bfloat16 is slow"
         yield warning("dtype", message, f'set {slow[0]} = "{"native" if has_native() else "float32"}"')
     if config.device != "cpu" and seen.packages:
         yield _gpu(config.device)
@@ -233,7 +233,7 @@ def slot_size(model: ModelFacts, dtype: str, context: int) -> int:
     layers, heads = number("num_hidden_layers", "n_layer"), number("num_attention_heads", "n_head")
     size = number("head_dim") or number("hidden_size", "n_embd") // max(1, heads)
     numbers = 2 * layers * (number("num_key_value_heads") or heads) * size * min(context, model.context or context)
-    if dtype == "native":  # a format of weights; keys and values have another
+    if dtype == "native":  # only weights are stored in this format
         dtype = "float16" if values.get("model_type") in NATIVE_TYPES else "float32"
     return numbers * BYTES[dtype]
 

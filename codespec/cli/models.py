@@ -142,7 +142,7 @@ def overview() -> dict[str, Any]:
 
 
 def _facts(entry: Entry, memory: int | None) -> dict[str, Any]:
-    """Return the row of a catalogue model. The row's `packaging` is "" if the model is not on the package index."""
+    """Return a catalogue model's row, in which `packaging` is "" if the model is not on the package index."""
     drafter = read_catalogue().get(entry.drafter)
     needed = entry.memory + (drafter.weights if drafter else 0)
     packed = any(isinstance(source, Index) for source in entry.sources)

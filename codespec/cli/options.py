@@ -102,14 +102,14 @@ def add_engine_options(parser: Parser, *, leave_out: Sequence[str] = ()) -> None
 def add_config_option(
     group: argparse._ActionsContainer, words: str = "a TOML file of settings (default: your own config.toml)"
 ) -> None:
-    """Add the flag --config, whose value is a `Settings` object, by default of the user's own file."""
+    """Add the flag --config, whose value is parsed as `Settings` (default: the user's own configuration file)."""
     group.add_argument("--config", type=Settings, default=Settings(), metavar="FILE", help=words)
 
 
 def add_flag(parser: Parser, group: argparse._ActionsContainer, schema: type, name: str) -> None:
     """Add a setting's flag, with None as the default. The flag's type and help come from the setting's declaration.
 
-    `--help-all` shows the whole help text; `--help` shows only common settings, with the text before a semicolon.
+    `--help-all` shows the whole help text; `--help` shows only common settings, with the text before the first `;`.
     """
     facts, default = declared(schema)[name], getattr(schema(), name)
     kind = type(default)
@@ -148,7 +148,7 @@ def engine_config(options: argparse.Namespace, **overrides: Any) -> EngineConfig
 
 
 def choose_config(options: argparse.Namespace, **overrides: Any) -> ModelChoice:
-    """Return the engine's settings and the reason for the choice of models, which may be missing."""
+    """Return the engine's settings and the reason for the choice of models. The models need not be installed."""
     flags = {name: getattr(options, name) for name in SETTINGS}
     return choose({**flags, **overrides}, options.config)
 
@@ -241,7 +241,7 @@ class Address:
 
 
 def add_address_options(parser: argparse.ArgumentParser, *, config: bool = True) -> None:
-    """Add the flags --url and --token-file and, if `config`, --config."""
+    """Add the flags --url and --token-file and, if `config` is true, --config."""
     parser.add_argument("--url", metavar="URL", help="where the daemon listens (default: as `codespec serve` would)")
     if config:
         add_config_option(parser, "the daemon's TOML file")

@@ -68,7 +68,7 @@ def find_part(name: str, modules: Mapping[str, str] | None = None) -> Any:
 
 
 def installed() -> dict[str, str]:
-    """Return the module names of the installed parts, keyed by the parts' names."""
+    """Return the module names of the installed parts, keyed by part name."""
     return {point.name: point.value for point in entry_points(group=GROUP) if point.name in PARTS}
 
 

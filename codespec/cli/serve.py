@@ -41,7 +41,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve until SIGINT or SIGTERM arrives; return 0."""
+    """Serve until a signal arrives or, with --on-demand, a day passes without a request; return the exit code."""
     flags = {name: getattr(options, name) for name in declared(ServeConfig)}
     settings = resolve_serve(flags, options.config, on_demand=options.on_demand)
     source = find_back_end().connect(options, settings) if settings.upstream else _engine_source(options, settings)

@@ -20,7 +20,7 @@ ABSENT = {
     "stranger": "The program at {url} can't prove that it is your daemon: check --url, or restart the daemon.",
     "silent": "The program at {url} does not answer as a daemon does: check --url, or run `codespec doctor`.",
 }
-STILL_KNOWN = "The daemon at {url} saves its learned state again when it stops: stop it, then reset."
+STILL_KNOWN = "The daemon at {url} saves its learned state again when it stops: stop it, then use --reset again."
 
 
 def add_parser(commands: Any) -> None:
@@ -39,7 +39,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the tables, or delete the learned state and print the number of deleted pairs; return 0."""
+    """Print the tables, or with --reset delete the learned state and print the number of deleted pairs; return 0."""
     address = find_address(options)
     found = address.look()
     if options.reset:

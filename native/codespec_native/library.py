@@ -1,6 +1,6 @@
 """Python classes for the compiled library's thread pools, packed matrices and models.
 
-Every size is checked before the library reads or writes memory. Library calls release Python's interpreter lock.
+Every size is checked before the library reads or writes memory. Library calls release Python's global interpreter lock.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def rotary_tables(
 ) -> tuple[Floats, Floats]:
     """Return cosines and sines [positions, rotated / 2] of position * base^(-2 i / rotated) / factor / factors[i]."""
     if factors is not None and factors.shape != (rotated // 2,):
-        raise NativeError(f"{rotated} rotated numbers need {rotated // 2} factors, not the shape {factors.shape}.")
+        raise NativeError(f"{rotated} rotated numbers require {rotated // 2} factors, not the shape {factors.shape}.")
     cosine, sine = (np.empty((positions, rotated // 2), dtype=np.float32) for _ in range(2))
     each = None if factors is None else np.ascontiguousarray(factors, dtype=np.float32)
     address = None if each is None else each.ctypes.data
@@ -205,7 +205,7 @@ def rotary_tables(
 def untouched_zeros(shape: tuple[int, ...]) -> NDArray[np.uint16]:
     """Return an array of zeros that takes memory only where it has been written. Raises MemoryError.
 
-    Huge pages, which numpy requests, are not used, because one token per slot would make the whole cache resident.
+    Huge pages, which numpy requests, are disabled: with them, one token per slot would make the whole cache resident.
     """
     try:
         memory = mmap.mmap(-1, max(1, prod(shape) * 2))
@@ -274,7 +274,7 @@ class Weights:
         if hidden % GROUP or self.size % TILE or self.size > 512 or self.rotated % 2 or self.rotated > self.size:
             raise NativeError(f"Hidden size {hidden} or head size {self.size} is not supported: use another model.")
         if not 0 < self.key_heads <= self.heads or self.heads % self.key_heads:
-            raise NativeError(f"{self.heads} query heads can't share {self.key_heads} key heads.")
+            raise NativeError(f"{self.heads} query heads can't share {self.key_heads} key heads: use another model.")
         sizes: dict[str, tuple[object, object]] = {
             "embedding": (self.embedding.shape[1], block_bytes(self.embedding_kind, hidden)),
             "head": (self.head.inputs, hidden),

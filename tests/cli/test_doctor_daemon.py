@@ -96,7 +96,7 @@ def test_the_token(look: Look, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         )
     assert "can't be read" in look("--token-file", tmp_path / "none")["token"]
     file.write_text("short")
-    assert "too easy to guess: use" in look("--token-file", file)["token"]
+    assert "too short or not ASCII: use" in look("--token-file", file)["token"]
     monkeypatch.setenv("CODESPEC_SERVE_HOST", "0.0.0.0")
     assert "Other machines can reach 0.0.0.0, and nothing authenticates them: give" in look()["token"]
 
@@ -184,7 +184,7 @@ def test_the_command_says_it(command: Command, models: Models) -> None:
         (SLOW, {"context": 512}, "ok: a new document's prompt may take 384 of the context's 512 tokens, answered in 6"),
         (SLOW, {"first_answer_ms": 0}, "may take 1,024 of the context's 1,024 tokens, answered in 1680 ms"),
         (SLOWEST, {}, "warning: a new document's prompt may take 256 of the context's 1,024 tokens, answered in "),
-        (SLOWEST, {}, "later than first_answer_ms, and fewer tokens would be too few: close busy programs"),
+        (SLOWEST, {}, "later than first_answer_ms even with the minimum number of tokens: close busy"),
     ],
 )
 def test_what_was_chosen(

@@ -147,7 +147,7 @@ def test_a_reset_beside_a_daemon_says_what_it_does_not_reset(command: Command, m
         done = command("stats", "--reset", "--url", f"http://127.0.0.1:{served.port}")
         assert (
             done.out == "codespec: forgotten: 0 pair(s)\n".removeprefix("codespec: ")
-            and "stop it, then reset" in done.err
+            and "stop it, then use --reset again" in done.err
         )
         assert Scrape(served).sum("requests_total") == 1
 
