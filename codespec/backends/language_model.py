@@ -1,11 +1,11 @@
 """The interface of a causal language model, and the pool of its cache slots.
 
-The backend `native` computes Llama-shaped models on a CPU, and `torch` computes any model on a CPU or GPU. This module
-does not import torch.
+The backend `native` runs Llama-shaped models on a CPU, and the backend `torch` runs any model on a CPU or GPU. This
+module does not import torch.
 
-`SlotPool` implements prefix caching. A released slot keeps its keys and values, and a later prompt of the same scope
-computes only what follows their common prefix. A slot of another scope may be evicted, but its content is never reused.
-With more slots than concurrent requests, idle documents stay warm.
+`SlotPool` implements prefix caching. A released slot retains its keys and values, so a later prompt of the same scope
+computes only the tokens after the common prefix. A slot of another scope may be evicted, but its content is never
+reused. If there are more slots than concurrent requests, the caches of idle documents are retained.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from codespec.text.tokenizer import TextTokenizer
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The ids of a sequence at positions start, start + 1, … of its slot. Logits are computed for the last `keep`."""
+    """The ids of a sequence at positions start, start + 1, … of its slot. Only the last `keep` ids produce logits."""
 
     slot: int
     start: int
@@ -34,7 +34,7 @@ class Rows:
 
     @property
     def end(self) -> int:
-        """The length of the slot after these rows."""
+        """The length of the slot after these rows are computed."""
         return self.start + len(self.ids)
 
 
@@ -54,13 +54,13 @@ CAPACITY_UNIT = 512  # a slot has a multiple of this many positions, because exa
 
 
 class DeviceLogits(Protocol):
-    """Logits [rows, vocabulary] in the memory of a GPU: a tensor of torch, declared without importing torch."""
+    """Logits [rows, vocabulary] in GPU memory: the interface of a torch tensor, declared without importing torch."""
 
     def cpu(self) -> DeviceLogits:
-        """Return a copy in the host's memory."""
+        """Return a copy of the logits in host memory."""
 
     def numpy(self) -> Floats:
-        """Return logits in the host's memory as an array."""
+        """Return the logits, which are in host memory, as an array."""
 
     def __getitem__(self, rows: slice) -> DeviceLogits:
         """Return a slice of the rows."""
@@ -73,7 +73,7 @@ Logits = Floats | DeviceLogits
 
 
 def on_host(logits: Logits) -> Floats:
-    """Return logits as an array in the host's memory. An array is returned as it is, not copied."""
+    """Return logits as an array in host memory. An array is returned without copying."""
     return logits if isinstance(logits, np.ndarray) else logits.cpu().numpy()
 
 
@@ -81,7 +81,7 @@ def on_host(logits: Logits) -> Floats:
 class ModelSpec:
     """Facts about a loaded model.
 
-    parameters  number of weights; tied weights count once
+    parameters  number of weights; tied weights are counted once
     max_length  maximum length of a text in tokens
     inner_size  width of the feed-forward layers
     lean        whether the model runs codespec's own layers instead of those of transformers
@@ -103,7 +103,7 @@ class ModelSpec:
 
 
 class Cache(Protocol):
-    """The memory of a model's slots."""
+    """The memory for the cache slots of a model."""
 
     @property
     def slots(self) -> int:
@@ -119,17 +119,17 @@ class Cache(Protocol):
 
 
 class LanguageModel(ABC):
-    """A model with its tokenizer and slots. Rows of several sequences share one step.
+    """A language model with its tokenizer and cache slots. One step may compute rows of several sequences.
 
-    token_bytes  the bytes of every id in the vocabulary, which is often larger than the tokenizer's
+    token_bytes  the bytes of every id in the model's vocabulary, which is often larger than the tokenizer's
     folder       the folder or file with the weights; None if the model was built in memory
     exact        whether results must be batch-invariant, bit for bit
     variance     the reason why an exact model is not batch-invariant, or ""
-    kernel       the name of the kernels that compute matrix products, or "" for torch's own
-    device       the device that computes; `str` gives its name
-    on_device    whether logits stay in the device's memory, where tokens are then chosen
+    kernel       the name of the kernels for matrix products, or "" for those of torch
+    device       the device that the model runs on, whose name is `str(device)`
+    on_device    whether logits remain in device memory, and tokens are chosen on the device
     cache        the slots; None before they are allocated
-    checked      whether batch invariance is tested at start, because it depends on kernels of other projects
+    checked      whether batch invariance is tested at startup, because it depends on third-party kernels
     """
 
     on_device = False
@@ -149,21 +149,21 @@ class LanguageModel(ABC):
     @property
     @abstractmethod
     def facts(self) -> tuple[object, ...]:
-        """Facts that determine the time and the bits of a step: plain values, or objects with a `repr`.
+        """Facts that determine the duration and the exact results of a step: plain values, or objects with a `repr`.
 
         Models that differ only in name, weights and slots have the same facts.
         """
 
     @property
     def call_facts(self) -> tuple[object, ...]:
-        """Further facts that determine the time of a step and may change after loading."""
+        """Further facts that determine the duration of a step and may change after loading."""
         return ()
 
     @abstractmethod
     def step(self, batch: Sequence[Rows]) -> Logits:
         """Compute all rows, and set the length of each sequence's slot to the end of the sequence's rows.
 
-        Return float32 logits [sum of keep, vocabulary] in the order of the batch. The caller may overwrite them.
+        Return float32 logits [sum of keep, vocabulary] in the order of the batch. The caller may overwrite the logits.
         """
 
     @abstractmethod
@@ -180,7 +180,7 @@ class LanguageModel(ABC):
 
     @abstractmethod
     def rollback(self, slot: int, length: int) -> None:
-        """Truncate a slot to `length` positions, which `resumable` must have returned."""
+        """Truncate a slot to `length` positions. The length must be one that `resumable` returned."""
 
     @abstractmethod
     def fork(self, source: int, target: int, length: int) -> None:
@@ -189,7 +189,7 @@ class LanguageModel(ABC):
     def capture(self, progress: Progress = lambda done, of: None) -> str:
         """Capture the CUDA graphs that steps replay.
 
-        Return "", or, if capturing failed, a clause that tells why and how steps run instead.
+        Return "" after success; after a failure, return a clause that explains the cause and how steps run instead.
         """
         return ""
 
@@ -205,13 +205,13 @@ class LanguageModel(ABC):
         return 0
 
     def admit(self, slot: int, length: int, cached: int = 0) -> None:
-        """Begin a sequence of up to `length` positions in `slot`, which already caches the first `cached` of them."""
+        """Begin a sequence of up to `length` positions in `slot`, which already contains the first `cached`."""
         self.rollback(slot, cached)
 
     def keep_for_later(self, slot: int, ids: Sequence[int], exactly: int = 0) -> None:
-        """Cache the recurrent states with which later prompts can continue from a prefix of `ids`, the slot's prompt.
+        """Cache recurrent states, so that later prompts can continue from prefixes of the slot's prompt `ids`.
 
-        The prefix ends where prompts usually branch, or after `exactly` ids.
+        Cached prefixes end where prompts usually diverge, and after `exactly` ids if `exactly` is not 0.
         """
         return
 
@@ -231,7 +231,7 @@ class LanguageModel(ABC):
 
 
 def padded_bytes(tokenizer: TextTokenizer | None, vocab_size: int) -> list[bytes]:
-    """Return the bytes of every id of a model with `vocab_size` ids; ids beyond the tokenizer's have none."""
+    """Return the bytes of every id of a model with `vocab_size` ids; ids that the tokenizer lacks have no bytes."""
     spelled = tokenizer.token_bytes if tokenizer is not None else []
     return (spelled + [b""] * (vocab_size - len(spelled)))[:vocab_size]
 
@@ -240,8 +240,8 @@ def padded_bytes(tokenizer: TextTokenizer | None, vocab_size: int) -> list[bytes
 class Lease:
     """An acquired slot.
 
-    `source` is the slot that holds the keys and values of the first `shared` ids. If it is another slot, they must be
-    copied before the next slot is acquired.
+    `source` is the slot that holds the keys and values of the first `shared` ids. If `source` differs from `slot`, the
+    caller must copy these keys and values before acquiring another slot.
     """
 
     slot: int
@@ -260,9 +260,9 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class CacheUse:
-    """Usage of a cache of `max_bytes` bytes: the number of its slots and of those taken.
+    """Usage of a cache of `max_bytes` bytes: the total number of slots, and the number of slots taken.
 
-    `tokens` and `nbytes` give the size of the content that free slots keep for later prompts.
+    `tokens` and `nbytes` are the size of the content that free slots retain for later prompts.
     """
 
     slots: int
@@ -280,7 +280,7 @@ class CacheUse:
 
 
 class SlotPool:
-    """A pool of `count` slots. `resumable` returns how many of a slot's first positions can be reused."""
+    """A pool of `count` slots. The function `resumable` returns how many leading positions of a slot can be reused."""
 
     def __init__(self, count: int, resumable: Callable[[int, int], int] = lambda slot, length: length) -> None:
         self.count = count
@@ -302,8 +302,8 @@ class SlotPool:
     def acquire(self, ids: Sequence[int], rotary_key: int = 0, owner: Owner = NO_OWNER) -> Lease:
         """Take a free slot for a prompt.
 
-        This is the slot with the longest common prefix if it belongs to the same document and loses at most half of its
-        content. Otherwise another slot is evicted, to which the caller copies the prefix.
+        The slot with the longest common prefix is taken if it belongs to the same document and at least half of its
+        content is reused. Otherwise another slot is evicted, and the caller copies the prefix to that slot.
         """
         assert self._free, "no slot is free"
         source, shared = self._longest(ids, rotary_key, owner)
@@ -315,7 +315,7 @@ class SlotPool:
         return Lease(slot, source if shared else slot, shared)
 
     def release(self, slot: int, ids: Sequence[int], rotary_key: int = 0) -> None:
-        """Release a slot, which keeps the keys and values of `ids`."""
+        """Release a slot, which retains the keys and values of `ids`."""
         assert slot in self._taken, "the slot is not taken"
         self._free[slot] = Held(list(ids), rotary_key, self._taken.pop(slot))
         self.num_tokens += len(ids)
@@ -323,7 +323,7 @@ class SlotPool:
     def _longest(self, ids: Sequence[int], rotary_key: int, owner: Owner) -> tuple[int, int]:
         """Return the free slot with the longest common prefix with `ids`, and that prefix's length.
 
-        Of equally long prefixes, prefer one of the same document, then the slot with the shortest content.
+        Among equally long prefixes, prefer one in a slot of the same document, then the slot with the shortest content.
         """
 
         def rank(slot: int) -> tuple[int, bool, int]:
@@ -339,7 +339,7 @@ class SlotPool:
     def _victim(self, owner: Owner) -> int:
         """Return the slot to evict.
 
-        Prefer an empty slot, then a slot whose document has or gets a newer slot, then the least recently used.
+        Prefer an empty slot, then a slot whose document has or acquires a newer slot, then the least recently used.
         """
 
         def value(slot: int) -> int:
@@ -362,7 +362,7 @@ class SlotPool:
 
 
 def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
-    """Return the number of equal leading ids."""
+    """Return the number of leading ids that both sequences share."""
     same, length = 0, min(len(first), len(second))
     while same < length:  # bisect, so that lists are compared in C
         middle = (same + length + 1) // 2

@@ -1,6 +1,6 @@
 """Load a model by name, with the backend for its number format and device.
 
-Torch is imported only for models that the native kernels do not compute.
+Torch is imported only for models that the native kernels do not support.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from codespec.store.resolve import NATIVE, ModelFiles, resolve
 
 
 def load_model(name: str, *, device: str = "cpu", dtype: str = "float32", exact: bool = True) -> LanguageModel:
-    """Load `name`: a local folder in the Hugging Face layout, a GGUF file, a pulled model, or a hub id."""
+    """Load a model by `name`: a local folder in the Hugging Face layout, a GGUF file, a pulled model, or a hub id."""
     _check_device(device, dtype)  # before a file is converted
     return load_files(resolve(name).open(dtype), device=device, dtype=dtype, exact=exact)
 
 
 def load_files(files: ModelFiles, *, device: str = "cpu", dtype: str = "float32", exact: bool = True) -> LanguageModel:
-    """Load a model whose files are open for this number format, without slots.
+    """Load a model, without cache slots, from files that were opened for this number format.
 
     With dtype "native", the native kernels compute whole steps of a Llama-shaped model, and only the matrix products of
     any other model. Raises ModelError for damaged files, unsupported architectures, and unknown dtypes and devices.
@@ -38,7 +38,7 @@ def load_files(files: ModelFiles, *, device: str = "cpu", dtype: str = "float32"
 
 def _check_device(device: str, dtype: str) -> None:
     if dtype == NATIVE and device not in ("cpu", "auto"):
-        raise ModelError("dtype native is for a CPU", "use dtype bfloat16")
+        raise ModelError("dtype native runs only on a CPU", "use dtype bfloat16, or device cpu")
 
 
 def load_drafter(name: str, device: str, dtype: str) -> LanguageModel:
@@ -52,7 +52,7 @@ def weights_folder(name: str, dtype: str) -> Path:
 
 
 def model_facts(model: LanguageModel) -> dict[str, Any]:
-    """Return a model's name, parameters, vocabulary size, and the SHA-256 of its weights and tokenizer."""
+    """Return a model's name, parameter count, vocabulary size, and the SHA-256 of its weights and tokenizer."""
     folder, digest = model.folder, hashlib.sha256()
     assert folder is not None
     files = [*sorted(folder.glob("*.safetensors")), *sorted(folder.glob("tokenizer.*"))]
@@ -76,7 +76,7 @@ def _load_native(files: ModelFiles, exact: bool) -> LanguageModel:
         return load_native_model(files, exact)
     except Unsupported as unsupported:
         if importlib.util.find_spec("torch") is None:
-            raise ModelError(unsupported.fault.what, f"for torch, {install_fix('torch')}") from unsupported
+            raise ModelError(unsupported.fault.what, f"to use torch, {install_fix('torch')}") from unsupported
     from codespec.backends.torch.loader import load_torch_files
 
     floats = files if files.path.is_dir() else files.ref.open("float32")

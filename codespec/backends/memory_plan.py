@@ -37,9 +37,9 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A loaded model, its number of slots of `capacity` positions, and the most rows of a step.
+    """A loaded model, its number of slots with `capacity` positions each, and the maximum number of rows per step.
 
-    `kept` is the most rows of a step that produce logits.
+    `kept` is the maximum number of rows per step that produce logits.
     """
 
     model: LanguageModel
@@ -52,9 +52,9 @@ class Need:
 def make_room(
     needs: Sequence[Need], graph_rows: int, report: Callable[[str], None], notes: MutableSequence[str]
 ) -> None:
-    """Allocate the models' slots and capture their graphs. Raise ModelError if they do not fit in memory.
+    """Allocate the models' slots and capture their graphs. Raise ModelError if memory is insufficient.
 
-    `report` receives messages on the progress, and `notes` the reasons why graphs could not be captured.
+    `report` receives progress messages, and the reasons why graphs could not be captured are appended to `notes`.
     """
     on_device = [need for need in needs if need.model.on_device]
     if on_device:
@@ -76,7 +76,7 @@ def make_room(
 
 
 def _demand_device_memory(needs: Sequence[Need], graph_rows: int) -> None:
-    """Raise ModelError if a device's models do not fit into its memory."""
+    """Raise ModelError if the models on a device do not fit into the device's memory."""
     from codespec.backends.torch.model import TorchModel
 
     here: dict[torch.device, list[Claim]] = {}
@@ -88,7 +88,7 @@ def _demand_device_memory(needs: Sequence[Need], graph_rows: int) -> None:
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Return the free bytes on a device; None for a CPU."""
+    """Return the number of free bytes on a device, or None for a CPU."""
     import torch
 
     if device.type != "cuda":
@@ -98,17 +98,17 @@ def free_memory(device: torch.device) -> int | None:
 
 
 def demand_room(claims: Sequence[Claim], free: int | None, where: str = "device memory") -> None:
-    """Raise ModelError, with the largest claim's fix, if the claims exceed `free` bytes (None: no limit)."""
+    """Raise ModelError with the fix of the largest claim if the claims exceed `free` bytes (None: no limit)."""
     needed = sum(claim.nbytes for claim in claims)
     if free is None or needed <= free:
         return
     ordered = sorted(claims, key=lambda claim: -claim.nbytes)
     parts = ", ".join(f"{claim.label} {_gb(claim.nbytes)}" for claim in ordered)
-    raise ModelError(f"{_gb(free)} of {where} are free and {_gb(needed)} are needed ({parts})", ordered[0].fix)
+    raise ModelError(f"{_gb(free)} of {where} are free, but {_gb(needed)} are needed ({parts})", ordered[0].fix)
 
 
 def demand_memory(name: str, nbytes: int) -> None:
-    """Raise ModelError if this machine can't hold `nbytes` bytes of weights."""
+    """Raise ModelError if this machine does not have enough free memory for `nbytes` bytes of weights."""
     claim = Claim(f"weights of {name}", nbytes, "choose a smaller model, or close other programs")
     demand_room([claim], available_memory(), "memory")
 
@@ -144,7 +144,7 @@ def step_claims(need: Need, graph_rows: int) -> list[Claim]:
 
 
 def _row_bytes(model: TorchModel, capacity: int) -> int:
-    """Return the bytes of one row's activations and of its partial sums of attention, one per block of keys."""
+    """Return the size in bytes of one row's activations and of its partial attention sums, one per block of keys."""
     activations = (WIDTHS * model.spec.hidden_size + INNER * model.spec.inner_size) * model.dtype.itemsize
     heads = model.groups * max((kv_heads for kv_heads, _, _ in model.shapes.values()), default=0)
     widest = max((value_size for _, _, value_size in model.shapes.values()), default=0)

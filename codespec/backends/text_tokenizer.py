@@ -41,9 +41,9 @@ def load_tokenizer(folder: Path) -> TextTokenizer:
 
 
 def share_tokenizer(file: Path, read: Callable[[], TextTokenizer]) -> TextTokenizer:
-    """Return the tokenizer in use for a model file, or a new one from `read` if there is none or the file has changed.
+    """Return the tokenizer in use for a model file, or call `read` if there is none or the file has changed.
 
-    An idle daemon frees its model but keeps the tokenizer, as reading one takes most of a small model's loading time.
+    An idle daemon frees its model but retains the tokenizer, which takes most of the loading time of a small model.
     """
     state = file.stat()
     key = (file, state.st_ino, state.st_size, state.st_mtime_ns)
@@ -54,7 +54,7 @@ def share_tokenizer(file: Path, read: Callable[[], TextTokenizer]) -> TextTokeni
 
 
 def check_tokenizer(tokenizer: TextTokenizer, rows: int, folder: Path) -> None:
-    """Raise ModelError if the tokenizer can produce ids that the model's vocabulary of `rows` rows lacks."""
+    """Raise ModelError if the tokenizer can produce ids that are not in the model's vocabulary of `rows` ids."""
     if any(tokenizer.token_bytes[rows:]):
         raise ModelError(
             f"The tokenizer of {folder} has {tokenizer.vocab_size} tokens, but its model has only {rows}",

@@ -1,4 +1,4 @@
-"""The interface of a proposer, and the common part of proposers that draft unit by unit."""
+"""The interface of a proposer, and the common part of proposers that draft token by token."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Proposer:
     def propose(
         self, sequences: collections.abc.Sequence[Sequence], caps: collections.abc.Sequence[Cap]
     ) -> list[Draft]:
-        """Return a draft, possibly empty, for each sequence. A cap is at least 1 token. Sequences are not modified."""
+        """Return a draft, possibly empty, for each sequence. Caps are at least 1 token. Sequences are not modified."""
         raise NotImplementedError
 
     def commit(self, sequence: Sequence) -> bool:
@@ -33,7 +33,7 @@ class Proposer:
         return False
 
     def release(self, sequence: Sequence, reason: FinishReason | None) -> None:
-        """Free the resources of a sequence that has finished, or that pauses if `reason` is None."""
+        """Free the resources of a sequence that has finished, or that is paused if `reason` is None."""
 
 
 def first_drafts(
@@ -60,10 +60,10 @@ def budget_bytes(sequence: Sequence, cap: Cap) -> int:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Guess:
-    """A draft in progress, of at most `most` units.
+    """A draft in progress, of at most `most` tokens of the proposer.
 
-    The draft ends once it has `budget` bytes. `held` bytes are known and precede the drafted ones. `as_ids` tells
-    whether `ids` are the target's.
+    The draft ends once it has `budget` bytes. The `held` bytes are already known and precede the drafted bytes.
+    `as_ids` tells whether `ids` are in the target's vocabulary.
     """
 
     sequence: Sequence
@@ -85,18 +85,18 @@ class Guess:
 
     @property
     def before(self) -> list[int]:
-        """All ids before the next unit, in the proposer's vocabulary."""
+        """All ids before the next drafted token, in the proposer's vocabulary."""
         return [*self.sequence.ids, *self.ids]
 
     def position(self) -> Position:
-        """Return the position of the next unit."""
+        """Return the position of the next drafted token."""
         sequence, penalized = self.sequence, self.sequence.request.repetition_penalty != 1.0
         offset = len(sequence.generated) + len(self.held) + len(self.drafted)
         silent = sequence.silent if offset == len(sequence.generated) else 0
         return Position(offset, silent, self.before if penalized else ())
 
     def add(self, unit: int, spelled: bytes, confidence: float) -> bool:
-        """Append a unit, unless the unit has no bytes. Return whether the draft continues."""
+        """Append a drafted token, unless the token has no bytes. Return whether the draft continues."""
         if not spelled:
             return False
         self.drafted += spelled
@@ -105,7 +105,7 @@ class Guess:
         self.confidences.append(confidence)
         if len(self.drafted) >= self.budget or len(self.ids) >= self.most:
             return False
-        return self.cap.goes_on(self.confidences)  # an unsure last unit stays: a rejected one costs one row
+        return self.cap.goes_on(self.confidences)  # an unsure last token is retained: rejecting it costs one row
 
     def draft(self, source: str) -> Draft:
         """Return the finished draft."""
@@ -120,9 +120,9 @@ OwnGuess = TypeVar("OwnGuess", bound=Guess)
 
 
 class UnitProposer(Proposer, Generic[OwnGuess]):
-    """A proposer that drafts unit by unit, for all sequences of a batch together.
+    """A proposer that drafts token by token, for all sequences of a batch together.
 
-    If a batch has several sequences, a round prefills at most `chunk` tokens of each.
+    If a batch has several sequences, a round prefills at most `chunk` tokens of each sequence.
     """
 
     chunk: int
@@ -132,7 +132,7 @@ class UnitProposer(Proposer, Generic[OwnGuess]):
     ) -> list[Draft]:
         """Draft for all sequences that the proposer can continue.
 
-        In a batch of several, a sequence with more unread text than a chunk gets no draft but prefills a chunk.
+        In a batch of several sequences, one with more than a chunk of unread text is prefilled instead of drafted.
         """
         guesses = [self._open(sequence, cap) for sequence, cap in zip(sequences, caps, strict=True)]
         opened = [guess for guess in guesses if guess is not None]
@@ -153,5 +153,5 @@ class UnitProposer(Proposer, Generic[OwnGuess]):
         raise NotImplementedError
 
     def _draft(self, guesses: list[OwnGuess]) -> None:
-        """Add units to every guess."""
+        """Add drafted tokens to every guess."""
         raise NotImplementedError

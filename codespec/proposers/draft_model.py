@@ -1,6 +1,6 @@
 """Draft with a small language model that has its own tokenizer, fill-in-the-middle markers, KV cache and context.
 
-Only bytes pass between the drafter and the target, unless both share a vocabulary. After each commit, the drafter rolls
+The drafter and the target exchange only bytes, unless they share a vocabulary. After each commit, the drafter rolls
 back to the longest common byte prefix of its draft and the committed text, and encodes only the rest. When the
 drafter's context is full, its window moves and the text in the window is encoded again.
 """
@@ -31,10 +31,10 @@ MAX_UNITS_A_TOKEN = 3  # drafter tokens per target token, which may have more by
 
 @dataclass(slots=True, eq=False)
 class DrafterText:
-    """One sequence in drafter tokens: the `head` ids up to the last marker, then `ids`.
+    """One sequence in drafter tokens: the ids in `head`, which end with the last marker, and then `ids`.
 
-    `ids` encode `base` and the sequence's known bytes from `offset` on, and `ends` are their cumulative byte ends. The
-    drafter's slot holds the first `cached` ids, counting those of `head`. If `shared`, `ids` are the target's own ids.
+    `ids` encode `base` and the sequence's known bytes from `offset` on, and `ends` are the byte offsets at which the
+    ids end. The drafter's slot holds the first `cached` ids of `head` and `ids`. If `shared`, `ids` are the target's.
     """
 
     slot: int
@@ -60,12 +60,12 @@ class DrafterText:
         return [*self.head, *self.ids][self.cached :] if self.cached < before else self.ids[self.cached - before :]
 
     def append(self, token: int, spelled: bytes) -> None:
-        """Append a token that spells these bytes."""
+        """Append a token that consists of these bytes."""
         self.ids.append(token)
         self.ends.append((self.ends[-1] if self.ends else 0) + len(spelled))
 
     def sync(self, tokenizer: TextTokenizer, sequence: Sequence) -> bool:
-        """Roll back to the known text and encode the rest. Return False if the text ends inside a character."""
+        """Replace ids that do not match the known text. Return False if the known text ends inside a character."""
         if self.shared:
             kept = common_prefix(self.ids, sequence.ids)
             self.ids = list(sequence.ids)
@@ -88,7 +88,7 @@ def open_text(
 ) -> DrafterText:
     """Encode a sequence's prompt and text so far for the drafter, in at most three quarters of its context.
 
-    The returned text has no slot yet.
+    The returned text has no cache slot yet.
     """
     request, known = sequence.request, sequence.known
     prefix = request.prefix.encode()
@@ -137,12 +137,12 @@ class TextGuess(Guess):
 
     @property
     def before(self) -> list[int]:
-        """The drafter's ids before the next one, without `head`."""
+        """The drafter's ids before the next drafted token, without `head`."""
         return self.text.ids
 
     @property
     def drawn(self) -> bool:
-        """Whether the draft is sampled with its own noise and verified by rejection."""
+        """Whether the draft is sampled with noise of its own and verified by rejection sampling."""
         request = self.sequence.request
         return self.as_ids and request.rule == "rejection" and request.temperature > 0.0
 
@@ -172,9 +172,9 @@ class DraftModel(UnitProposer[TextGuess]):
         self._texts: dict[Sequence, DrafterText] = {}
 
     def check(self, request: CompletionRequest, length: int) -> None:
-        """Raise RequestError if the request uses rejection and this drafter can't serve it.
+        """Raise RequestError if the request uses rejection sampling and this drafter does not support it.
 
-        Rejection needs a drafter with the target's vocabulary and a context of at least `length` tokens.
+        Rejection sampling requires a drafter with the target's vocabulary and a context of at least `length` tokens.
         """
         if request.rule != "rejection":
             return
@@ -182,7 +182,7 @@ class DraftModel(UnitProposer[TextGuess]):
             what = f"{FIELD} must be match, because this drafter has its own vocabulary"
             raise RequestError(Fault("invalid_field", what, field="rule"))
         if length > self.context:
-            what = f"The prompt and the completion have {length} tokens, and the drafter reads {self.context}"
+            what = f"The prompt and the completion have {length} tokens, but the drafter reads only {self.context}"
             raise RequestError(Fault("too_long", what, "send less text, or set rule to match", "rule"))
 
     def commit(self, sequence: Sequence) -> bool:
@@ -212,7 +212,7 @@ class DraftModel(UnitProposer[TextGuess]):
         self._catch_up([guess.text for guess in guesses])
 
     def _draft(self, guesses: list[TextGuess]) -> None:
-        """Run one forward for each token, batched over the guesses that continue."""
+        """Run one forward pass for each token, batched over the guesses that continue."""
         while guesses:
             pending = [(guess.text, guess.text.pending) for guess in guesses]
             logits = self.model.step([Rows(text.slot, text.cached, ids) for text, ids in pending])
@@ -222,7 +222,7 @@ class DraftModel(UnitProposer[TextGuess]):
             guesses = [g for g, (token, chance) in zip(guesses, chosen, strict=True) if self._extend(g, token, chance)]
 
     def _open(self, sequence: Sequence, cap: Cap) -> TextGuess | None:
-        """Sync the drafter with the sequence's text. Return a new guess, or None if the drafter can't continue it."""
+        """Sync the drafter with the sequence's text. Return a guess, or None if drafting is not possible."""
         text = self._text_of(sequence)
         if text is None:
             return None
@@ -240,7 +240,7 @@ class DraftModel(UnitProposer[TextGuess]):
         )
 
     def _sync(self, text: DrafterText, sequence: Sequence) -> bool:
-        """Sync a text and roll back its slot. Return False if the text ends inside a character."""
+        """Sync a text with its sequence, and truncate its slot. Return False if the text ends inside a character."""
         in_step = text.sync(self.model.tokenizer, sequence)
         text.cached = self.model.resume(text.slot, max(0, min(text.cached, text.length - 1)))
         return in_step
@@ -253,7 +253,7 @@ class DraftModel(UnitProposer[TextGuess]):
         return text
 
     def _units(self, text: DrafterText, cap: Cap) -> int:
-        """Return the maximum number of drafter tokens for a cap, limited to what fits after the window has moved."""
+        """Return how many drafter tokens a cap allows, at most as many as fit after the window has moved."""
         if text.shared:
             return cap.tokens
         return min(MAX_UNITS_A_TOKEN * cap.tokens, self.context // REFILL)
@@ -289,7 +289,7 @@ class DraftModel(UnitProposer[TextGuess]):
     def _choose(self, guesses: list[TextGuess], logits: Logits) -> list[tuple[int, float]]:
         """Return the next token of each guess and the token's probability. May modify the logits.
 
-        The token is the argmax of the logits, plus the target's noise if the request samples.
+        The token is the argmax of the logits, plus the target's noise if the request uses sampling.
         """
         asked = [SampledRow(guess.sequence.request, guess.sequence.choice, guess.position()) for guess in guesses]
         if self._device_sampler is not None and not any(guess.drawn for guess in guesses):
@@ -309,7 +309,7 @@ class DraftModel(UnitProposer[TextGuess]):
         ]
 
     def _draw(self, guess: TextGuess, row: Row, position: Position) -> int:
-        """Sample a token with noise of its own, for a draft that is verified by rejection."""
+        """Sample a token with noise of its own, for a draft that is verified by rejection sampling."""
         request, sequence = guess.sequence.request, guess.sequence
         prepare(row, request, replace(position, allowed=self._spelled))
         guess.probabilities.append(probabilities(row, request))

@@ -1,7 +1,7 @@
 """Draft with a head on the target's hidden states (EAGLE-3 or DFlash).
 
 A head needs no prompt or tokenizer of its own, because it reads the hidden states in the target's cache and drafts the
-target's ids. The head's own cache follows the target's slots.
+target's ids. The head has its own cache, with the same slots as the target's cache.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from codespec.verify.sampling import Sampler
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class HeadGuess(Guess):
-    """A draft in progress, with the head's `reading` of the sequence."""
+    """A draft in progress; `reading` is the head's progress in reading the sequence."""
 
     reading: Reading
 
@@ -87,7 +87,7 @@ class HeadProposer(UnitProposer[HeadGuess]):
     def _extend(self, guess: HeadGuess, logits: Tensor) -> bool:
         """Append the next token of a guess, from logits [draft vocabulary]. Return whether the draft continues.
 
-        The token is the argmax of the logits, plus the target's noise if the request samples.
+        The token is the argmax of the logits, plus the target's noise if the request uses sampling.
         """
         request = guess.sequence.request
         probabilities = logits.float().softmax(0)

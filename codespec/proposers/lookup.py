@@ -1,6 +1,6 @@
-"""Draft by copying text: what followed the longest repeated suffix, or the rest of the request's prediction.
+"""Draft by copying text: the continuation of the longest repeated suffix, or the rest of the request's prediction.
 
-Both proposers work on bytes, so they need no model, tokenizer or prefill.
+These proposers work on bytes, so they need no model, tokenizer or prefill.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _LAST_WORD = re.compile(rb"(?:[\w\x80-\xff]+|\n?[ \t]*)\Z")
 
 
 class SuffixProposer(Proposer):
-    """Drafts what followed the longest earlier occurrence of the text's suffix, of at least `min_match` bytes.
+    """Drafts the continuation of the longest suffix of the text, of at least `min_match` bytes, that occurs elsewhere.
 
     The proposer searches the text itself, the part of the prefix that was cut off the prompt, the text after the
     cursor, the snippets, recent completions of the same scope, and the files sent for the document. The search is a
@@ -60,11 +60,11 @@ class SuffixProposer(Proposer):
     def propose(
         self, sequences: collections.abc.Sequence[Sequence], caps: collections.abc.Sequence[Cap]
     ) -> list[Draft]:
-        """Return what followed the longest match, up to each cap."""
+        """Return the text that followed each sequence's longest match, up to the sequence's cap."""
         return [self._draft(sequence, cap) for sequence, cap in zip(sequences, caps, strict=True)]
 
     def look_up_in(self, owner: Owner, files: collections.abc.Sequence[bytes]) -> None:
-        """Search these files, instead of earlier ones, for texts of this owner."""
+        """Search these files, instead of any earlier files, when drafting for this owner."""
         self._files.store(owner, files)
 
     def release(self, sequence: Sequence, reason: FinishReason | None) -> None:
@@ -98,9 +98,9 @@ class SuffixProposer(Proposer):
         return [text for text in texts if text]
 
     def _longest(self, own: bytes, sources: list[bytes], size: int) -> tuple[int, bytes]:
-        """Return the length of the longest match and what followed that match.
+        """Return the length of the longest match, and the text that followed the match.
 
-        A continuation in the text itself is a cycle, which is repeated to at least `size` and ROUND bytes.
+        If the match is in the text itself, its continuation is repeated to a length of at least `size` and ROUND bytes.
         """
         least = self.min_match - 1
         length, place = longest_match(own, own, len(own) - 1, least)
@@ -134,7 +134,7 @@ def longest_match(text: bytes, own: bytes, end: int, beyond: int = 0) -> tuple[i
 
 
 def end_after_spaces(text: bytes, size: int) -> bytes:
-    """Return the first `size` bytes, extended to the end of a run of spaces: a cut inside an indent always fails."""
+    """Return the first `size` bytes, extended to the end of a run of spaces: a cut inside an indent is rejected."""
     end = min(size, len(text))
     while 0 < end < len(text) and text[end - 1 : end] in (b" ", b"\t", b"\n") and text[end : end + 1] in (b" ", b"\t"):
         end += 1
@@ -142,7 +142,7 @@ def end_after_spaces(text: bytes, size: int) -> bytes:
 
 
 class FileIndex:
-    """Index of one file: all its substrings of GRAM bytes, sorted, so that a lookup is a binary search."""
+    """Index of one file: all substrings of GRAM bytes, sorted for binary search."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -157,7 +157,7 @@ class FileIndex:
         """Return the length and the end offset of the longest suffix of `text` that occurs before the file's last byte.
 
         The suffix has GRAM to MAX_MATCH bytes and must be longer than `beyond`. Of several occurrences, the last one
-        is used. Return (0, 0) if there is none.
+        is used. Return (0, 0) if the suffix does not occur.
         """
         if len(text) < GRAM:
             return 0, 0
@@ -177,7 +177,7 @@ class FileIndex:
 
 
 class CachedFiles:
-    """The files of each owner, up to `most` bytes; the least recently sent are evicted. A scope shares equal files."""
+    """Files of all owners, at most `most` bytes; those sent first are evicted first. Scopes store equal files once."""
 
     def __init__(self, most: int = MAX_BYTES) -> None:
         self._most = most
@@ -185,7 +185,7 @@ class CachedFiles:
         self._indexes: dict[tuple[str, bytes], FileIndex] = {}  # by scope and digest
 
     def store(self, owner: Owner, files: collections.abc.Sequence[bytes]) -> None:
-        """Replace the files of an owner; an empty list only removes the old ones."""
+        """Replace the files of an owner; an empty list only removes the previous files."""
         self._digests.pop(owner, None)
         digests = tuple(hashlib.blake2b(data, digest_size=16).digest() for data in files)
         if digests:
@@ -208,9 +208,9 @@ class CachedFiles:
 class PredictionProposer(Proposer):
     """Drafts the rest of the request's `prediction`, such as the old version of a file being edited.
 
-    The stop string that ended the last text of a scope is appended to the prediction. An end token needs no draft: the
-    target chooses it in the round that accepts the last draft. Predicted outputs are a feature of OpenAI's API;
-    drafting from a reference text follows LLMA (Yang et al. 2023).
+    The stop string that ended the last text of the same scope is appended to the prediction. An end token needs no
+    draft, because the target chooses that token in the round that accepts the last draft. Predicted outputs are a
+    feature of OpenAI's API; drafting from a reference text follows LLMA (Yang et al. 2023).
     """
 
     name = PREDICTION
@@ -229,7 +229,7 @@ class PredictionProposer(Proposer):
         ]
 
     def release(self, sequence: Sequence, reason: FinishReason | None) -> None:
-        """Drop a finished sequence's state, and store the stop string that ended the text for its scope."""
+        """Discard a finished sequence's state, and store the stop string that ended its text, by scope."""
         if reason is None:
             return
         self._traces.pop(sequence, None)
@@ -317,7 +317,7 @@ class Trace:
         return len(new) - same
 
     def _align(self, generated: bytearray, size: int) -> Alignment:
-        """Begin an alignment. The last `size` bytes of the completion differ, and so may the word before them."""
+        """Begin an alignment. The last `size` bytes of the completion, and possibly the word before, are changed."""
         first = len(generated) - size
         found = _LAST_WORD.search(generated, max(0, first - MAX_NAME), first)
         back = len(found[0]) if found and self.text.endswith(found[0], 0, self.at) else 0
@@ -327,7 +327,7 @@ class Trace:
         return alignment
 
     def _rename(self, generated: bytearray, left: int) -> bool:
-        """Replace a name in the rest of the prediction if the last change replaced that name and the text then matches.
+        """If the last change only renamed an identifier, rename that identifier in the rest of the prediction.
 
         The last `left` bytes of the completion are ignored. Return whether a name was replaced.
         """
@@ -393,7 +393,7 @@ class Alignment:
 
 
 def _with_jumps(costs: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the lower costs that result if words may be skipped, or if the text may continue anywhere else."""
+    """Return the costs, reduced where skipping words of the prediction or continuing anywhere else is cheaper."""
     place = np.arange(len(costs)) * LEFT_OUT
     left_out = np.minimum.accumulate(costs - place) + place
     result: NDArray[np.float64] = np.minimum(left_out, costs.min() + MOVED)

@@ -1,1 +1,1 @@
-"""Verification of drafts by the target, and sampling."""
+"""Verification of drafts by the target model, and sampling."""

@@ -1,9 +1,9 @@
-"""Choose the target's tokens for many rows on the logits' device, so that only the ids are copied to the host.
+"""Choose the target's tokens for many rows on the device that holds the logits, and copy only the ids to the host.
 
-The formulas are those of `verify.sampling`, applied to the whole vocabulary instead of the few ids that may win: a GPU
-hashes 152,000 tokens faster than it can send one row of them to the host. The choice for a row depends on that row
-alone. The random bits equal those on the host, but logarithms and sums may round differently, so a sampled text is
-reproducible only on one kind of device.
+The formulas of `verify.sampling` are applied to the whole vocabulary instead of only to the ids that may be chosen,
+because a GPU hashes 152,000 tokens faster than it copies one row of logits to the host. The token chosen for a row
+depends on that row alone. The random bits equal those on the host, but logarithms and sums may round differently, so a
+sampled text is reproducible only on devices of the same kind.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class DeviceSampler:
 
     @torch.inference_mode()
     def draft(self, logits: Logits, asked: collections.abc.Sequence[SampledRow]) -> list[tuple[int, float]]:
-        """Return one id per row with its probability before penalty and filters. May modify the logits."""
+        """Return one id per row and its probability before penalty and filters. May modify the logits."""
         assert isinstance(logits, Tensor)
         probabilities = logits.softmax(dim=1)
         plain = all(one.request.temperature == 0.0 and one.request.repetition_penalty == 1.0 for one in asked)
@@ -63,7 +63,7 @@ class DeviceSampler:
 
 
 def _prepare(row: Tensor, one: SampledRow) -> None:
-    """Apply the repetition penalty and the restriction to allowed ids in place."""
+    """Apply the repetition penalty to a row in place, and exclude ids that are not allowed."""
     penalty, position = one.request.repetition_penalty, one.position
     if penalty != 1.0 and position.before:
         seen = torch.tensor(sorted(set(position.before)), device=row.device)
@@ -77,7 +77,7 @@ def _prepare(row: Tensor, one: SampledRow) -> None:
 
 
 def survivors(rows: Tensor, requests: collections.abc.Sequence[CompletionRequest]) -> Tensor:
-    """Return a mask of the ids that top-k, top-p and min-p keep, for prepared rows [rows, vocabulary]."""
+    """Return a mask of the ids that pass top-k, top-p and min-p filtering, for prepared rows [rows, vocabulary]."""
     kept, size = torch.ones_like(rows, dtype=torch.bool), rows.shape[1]
     wide = max([request.top_k for request in requests if request.top_k < size], default=0)
     if wide:
@@ -96,7 +96,7 @@ def survivors(rows: Tensor, requests: collections.abc.Sequence[CompletionRequest
 def _nucleus(rows: Tensor, requests: collections.abc.Sequence[CompletionRequest]) -> Tensor:
     """Return a mask of the fewest ids, the likeliest first, whose probabilities sum to at least top_p.
 
-    Of ids with equal scores, the lower one counts as likelier.
+    Among ids with equal scores, the lowest is considered the likeliest.
     """
     heat = torch.tensor([[request.temperature] for request in requests], device=rows.device)
     ordered, order = rows.sort(dim=1, descending=True, stable=True)
@@ -109,7 +109,7 @@ def _nucleus(rows: Tensor, requests: collections.abc.Sequence[CompletionRequest]
 
 
 def gumbel(keys: collections.abc.Sequence[int], hashes: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """Return standard Gumbel noise [keys, vocabulary], from the same bits as `sampling.gumbel`.
+    """Return standard Gumbel noise [keys, vocabulary], computed from the same bits as in `sampling.gumbel`.
 
     `low` and `high` are the lower and upper 32 bits of the tokens' 64-bit `hashes`.
     """
@@ -124,7 +124,7 @@ def gumbel(keys: collections.abc.Sequence[int], hashes: Tensor, low: Tensor, hig
 
 
 def _mix(value: Tensor) -> Tensor:
-    """Apply SplitMix64's finalizer (Steele, Lea and Flood 2014) to signed integers, whose products wrap identically."""
+    """Apply SplitMix64's finalizer (Steele, Lea and Flood 2014) to signed integers, which wrap as unsigned ones do."""
     value = value + _signed(0x9E3779B97F4A7C15)
     value = (value ^ _shifted(value, 30)) * _signed(0xBF58476D1CE4E5B9)
     value = (value ^ _shifted(value, 27)) * _signed(0x94D049BB133111EB)
@@ -137,5 +137,5 @@ def _shifted(value: Tensor, count: int) -> Tensor:
 
 
 def _signed(value: int) -> int:
-    """Return the signed integer with the same 64 bits."""
+    """Return the signed integer that has the same 64 bits as `value`."""
     return (value ^ SIGN) - SIGN

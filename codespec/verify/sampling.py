@@ -1,16 +1,15 @@
 """Choose the target's token for each row of logits.
 
 Greedy decoding takes the argmax of a row. Sampling takes the argmax of the row's filtered logits plus keyed noise, so a
-choice depends only on the row's logits and its position in the text. Every row is processed separately on the CPU, so
-neighbouring rows can't change a choice. Filters run in the order of transformers: repetition penalty, temperature,
-top-k, top-p, min-p.
+chosen token depends only on the row's logits and its position in the text. Rows are processed separately on the CPU, so
+other rows can't affect the chosen token. Filters are applied in the same order as in transformers: repetition penalty,
+temperature, top-k, top-p, min-p.
 
-A token's noise is a hash of the seed, the choice, the byte offset and the token's bytes. No token id, batch or draft
-enters the hash, so a seed gives the same text with any draft. Tokens with the same bytes at the same offset get the
-same noise in every model, so a drafter with another vocabulary can use the target's noise (drafter-invariant
-speculation, Daliri et al. 2024). The noise is computed from 52 bits. The upper 32 bits take two 32-bit products, which
-is cheap enough for a whole vocabulary in every row, and they bound the noise, so only the few tokens that may win need
-the lower 20 bits.
+A token's noise is a hash of the seed, the number of the choice, the byte offset and the token's bytes. The hash does
+not include token ids, batches or drafts, so a seed yields the same text with any draft. Tokens with the same bytes at
+the same offset have the same noise in every model, so a drafter with another vocabulary can use the target's noise
+(drafter-invariant speculation, Daliri et al. 2024). The noise is computed from 52 bits. The upper 32 bits are cheap to
+compute for every token and bound the noise, so the lower 20 bits are computed only for tokens that may be chosen.
 """
 
 from __future__ import annotations
@@ -43,10 +42,11 @@ REACHES = (1.0, 2.0, 4.0, 8.0, 16.0, math.inf)  # nats below the best score, tri
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Position of a row in the text.
+    """The position of a row of logits in the text.
 
     `offset` is the number of bytes after the prompt, and `silent` the number of tokens without bytes since the last
-    byte. `before` holds the preceding ids for the repetition penalty, `allowed` the ids that may be chosen (None: all).
+    byte. `before` holds the preceding ids for the repetition penalty. `allowed` holds the ids that may be chosen, or is
+    None if all ids may be chosen.
     """
 
     offset: int
@@ -73,7 +73,7 @@ class Sampler:
 
     @cached_property
     def _hashes(self) -> Hashes:
-        """The hashes of all tokens. Computing them takes a part of a second, and greedy requests do not need them."""
+        """The hashes of all tokens, which are computed on first use because only sampling needs these hashes."""
         return token_hashes(self._token_bytes)
 
     @cached_property
@@ -90,7 +90,7 @@ class Sampler:
         return [self.pick(row, request, choice, position) for row, position in zip(rows, positions, strict=True)]
 
     def pick(self, row: Row, request: CompletionRequest, choice: int, position: Position) -> int:
-        """Return the choice for a row that `prepare` has modified."""
+        """Return the token id chosen for a row that `prepare` has modified."""
         if request.temperature == 0.0:
             return int(row.argmax())
         ids, key = survivors(row, request), row_key(request.seed, choice, position.offset, position.silent)
@@ -104,7 +104,7 @@ class Sampler:
         return scores + gumbel(key, self._hashes[ids])
 
     def _contenders(self, row: Row, ids: Ids, temperature: float, key: int) -> Ids:
-        """Return the ids that may win: those with more noise than BOUND, and those that may win with less noise."""
+        """Return the ids that may be chosen: those with more noise than BOUND, and those with sufficient scores."""
         whole = ids.size == row.size
         scores = row if whole else row[ids]
         hashes = (self._halves[0][: row.size], self._halves[1][: row.size])
@@ -117,7 +117,7 @@ class Sampler:
 
 
 def prepare(row: Row, request: CompletionRequest, position: Position) -> None:
-    """Apply the repetition penalty and the restriction to allowed ids in place. Each row must be prepared once."""
+    """Apply the repetition penalty in place, and exclude ids that are not allowed. Each row must be prepared once."""
     if request.repetition_penalty != 1.0:
         penalize(row, position.before, request.repetition_penalty)
     if position.allowed is not None:
@@ -128,7 +128,7 @@ def prepare(row: Row, request: CompletionRequest, position: Position) -> None:
 
 
 def penalize(row: Row, before: collections.abc.Sequence[int], penalty: float) -> None:
-    """Apply the repetition penalty in place (Keskar et al. 2019): once per id in `before`, however often it occurs."""
+    """Apply the repetition penalty in place (Keskar et al. 2019): once per distinct id in `before`."""
     seen = np.array(before, dtype=np.int64)
     scores = row[seen]
     row[seen] = np.where(scores < 0, scores * penalty, scores / penalty)
@@ -154,7 +154,7 @@ def draw(weights: Row, share: float) -> int:
 
 
 def survivors(row: Row, request: CompletionRequest) -> Ids | None:
-    """Return the ids that top-k, top-p and min-p keep; None for all."""
+    """Return the ids that pass top-k, top-p and min-p filtering, or None if no filter applies."""
     ids: Ids | None = None
     if 0 < request.top_k < row.size:
         ids = _top(row, request.top_k)
@@ -167,7 +167,7 @@ def survivors(row: Row, request: CompletionRequest) -> Ids | None:
 
 
 def _top(row: Row, count: int) -> Ids:
-    """Return the ids of the `count` highest scores, or more if several equal the lowest of these."""
+    """Return the ids of the `count` highest scores, and further ids that tie with the lowest of these scores."""
     for reach in REACHES:
         head = np.flatnonzero(row >= row.max() - reach)
         if head.size >= count:
@@ -180,7 +180,7 @@ def _top(row: Row, count: int) -> Ids:
 def _nucleus(row: Row, ids: Ids | None, temperature: float, share: float) -> Ids:
     """Return the fewest of `ids` (None: all), the likeliest first, whose probabilities sum to at least `share`.
 
-    Of ids with equal scores, the lower one counts as likelier.
+    Among ids with equal scores, the lowest is considered the likeliest.
     """
     scores = row if ids is None else row[ids]
     weights = np.exp((scores - row.max()) / temperature)
@@ -199,7 +199,7 @@ def _nucleus(row: Row, ids: Ids | None, temperature: float, share: float) -> Ids
 
 
 def _edge(weights: Row, wanted: float) -> tuple[Ids, Ids]:
-    """Return the indices certain to be in the nucleus of weight `wanted`, and a few indices among which it ends."""
+    """Return the indices that are certainly in the nucleus of weight `wanted`, and a few indices that may be in it."""
     near = np.flatnonzero(weights >= NEAR)
     if near.size <= FEW and float(weights[near].sum()) >= wanted:
         return near[:0], near
@@ -222,7 +222,7 @@ def token_hashes(token_bytes: collections.abc.Sequence[bytes]) -> Hashes:
 
 
 def row_key(seed: int, *place: int) -> int:
-    """Return the 64-bit key of one draw.
+    """Return the 64-bit key of one random draw.
 
     `place` holds the choice, the number of bytes after the prompt, the number of tokens without bytes since the last
     byte, and further numbers that distinguish draws at the same position.

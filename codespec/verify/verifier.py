@@ -1,7 +1,7 @@
-"""Run one batched target forward over all sequences of a step, and accept or reject their candidates.
+"""Run one batched forward pass of the target over all sequences of a step, and accept or reject their candidates.
 
-Row j of a sequence is the target's output after j candidates and decides candidate j. Prefill steps feed more pending
-ids and no candidates.
+Row j of a sequence is the target's output after j candidates, and decides whether candidate j is accepted. Prefill
+steps process several pending ids and no candidates.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ ACCEPTING, REDRAWING, DRAFTING = 1, 2, 3  # purposes of noise; each has its own 
 
 @dataclass(slots=True)
 class View:
-    """The target's view of one sequence's candidates.
+    """The target's logits and choices for one sequence's candidates.
 
-    `logits` [candidates + 1, vocabulary] are the rows after each candidate, and `positions` are the rows' positions in
-    the text. A row may be read only once, because reading modifies it. `picked` holds the target's choices if a device
-    has made them. `logprobs` holds each row's log-probabilities [vocabulary] if the request wants them.
+    `logits` [candidates + 1, vocabulary] has a row for each candidate and for the next token, and `positions` are the
+    rows' positions in the text. A row may be read only once, because reading modifies the row. `picked` holds the
+    tokens that the target chose, if they were selected on the device. `logprobs` holds the log-probabilities
+    [vocabulary] of each row, if the request asks for log-probabilities.
     """
 
     sampler: Sampler
@@ -43,13 +44,13 @@ class View:
     _rows: Row | None = None
 
     def chosen(self, row: int) -> int:
-        """Return the target's choice, which does not depend on the draft."""
+        """Return the token that the target chooses for a row, regardless of the draft."""
         if self.picked is not None:
             return self.picked[row]
         return self.sampler.pick(self._prepared(row), self.request, self.choice, self.positions[row])
 
     def probabilities(self, row: int) -> Row:
-        """Return the probabilities [vocabulary] from which the target's choice is drawn."""
+        """Return the probabilities [vocabulary] from which the target's token is drawn."""
         return probabilities(self._prepared(row), self.request)
 
     def _prepared(self, row: int) -> Row:
@@ -60,7 +61,7 @@ class View:
         return logits
 
     def uniform(self, row: int, purpose: int) -> float:
-        """Return a number in [0, 1) that is independent of all other noise in this text."""
+        """Return a pseudorandom number in [0, 1) that is independent of all other noise in this text."""
         position = self.positions[row]
         return uniform(row_key(self.request.seed, self.choice, position.offset, position.silent, purpose))
 
@@ -68,9 +69,9 @@ class View:
 def match(candidates: Candidates, view: View) -> tuple[int, int]:
     """Accept the longest prefix of the candidates that equals the target's choices.
 
-    Return the number of accepted candidates and the target's next token. The result is exact with any draft, for greedy
-    and for seeded sampling, because a choice does not depend on the draft. Drafts as text follow Timor et al. (2025,
-    string-level exact match), seeded sampling Daliri et al. (2024).
+    Return the number of accepted candidates and the target's next token. The resulting text does not depend on the
+    draft, either in greedy decoding or in seeded sampling. Text drafts follow Timor et al. (2025, string-level exact
+    match), and seeded sampling follows Daliri et al. (2024).
     """
     for row, candidate in enumerate(candidates.ids):
         choice = view.chosen(row)
@@ -80,11 +81,12 @@ def match(candidates: Candidates, view: View) -> tuple[int, int]:
 
 
 def reject(candidates: Candidates, view: View) -> tuple[int, int]:
-    """Apply speculative sampling (Leviathan et al. 2023; Chen et al. 2023). Return two numbers as `match` does.
+    """Apply speculative sampling (Leviathan et al. 2023; Chen et al. 2023). Return the same numbers as `match`.
 
-    A candidate sampled from q is accepted with probability min(1, p/q). After a rejection, a token is sampled from the
-    normalized positive part of p − q. The text depends on the draft, but its distribution is the target's, provided
-    that each candidate was sampled from the row of q that came with it and that none was dropped because of its value.
+    A candidate sampled from the drafter's distribution q is accepted with probability min(1, p/q), where p is the
+    target's distribution. After a rejection, a token is sampled from the normalized positive part of p − q. The text
+    has the target's distribution, provided that each candidate was sampled from its row of q and that no candidate was
+    dropped because of its value.
     """
     for row, (candidate, theirs) in enumerate(zip(candidates.ids, candidates.probabilities, strict=True)):
         ours = view.probabilities(row)
@@ -99,7 +101,7 @@ def reject(candidates: Candidates, view: View) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One sequence's part in a step: the number of pending ids to feed, and the candidates after the last of them."""
+    """One sequence's part in a step: the number of pending ids to process, and the candidates that follow."""
 
     sequence: Sequence
     feed: int
@@ -112,7 +114,7 @@ class Turn:
 
 
 class Verifier:
-    """Runs the target on batches of sequences and decides their candidates."""
+    """Runs the target on batches of sequences, and accepts or rejects their candidates."""
 
     def __init__(self, target: LanguageModel) -> None:
         self.target = target
@@ -123,7 +125,7 @@ class Verifier:
     def verify(self, turns: collections.abc.Sequence[Turn]) -> list[Verdict | None]:
         """Run all turns in one forward, apply the acceptance rule, and roll back rejected positions.
 
-        Return a verdict for each turn, or None if the turn leaves a part of the prompt unread.
+        Return a verdict for each turn, or None for a turn that processes only a part of the prompt.
         """
         views = self._views(turns, self.target.step([self._rows(turn) for turn in turns]))
         verdicts = [None if view is None else self._judge(turn, view) for turn, view in zip(turns, views, strict=True)]
@@ -139,9 +141,9 @@ class Verifier:
         return Rows(sequence.slot, sequence.cached, [*ids, *turn.candidates.ids], keep=len(turn.candidates.ids) + 1)
 
     def _views(self, turns: collections.abc.Sequence[Turn], logits: Logits) -> list[View | None]:
-        """Return the target's view of each turn, or None if the turn decides no token.
+        """Return a view of each turn, or None for a turn in which the target chooses no token.
 
-        `logits` [rows, vocabulary] holds the rows of all deciding turns, in order.
+        `logits` [rows, vocabulary] holds the rows of all turns in which the target chooses a token, in order.
         """
         views: list[View | None] = []
         matched: list[tuple[int, View]] = []  # views that are decided by `match`, each with its first row
@@ -173,7 +175,7 @@ class Verifier:
         return Verdict(accepted, committed, logprobs)
 
     def _settle(self, turn: Turn, verdict: Verdict | None) -> None:
-        """Keep the fed and accepted ids in the cache. The last committed token is fed in the next step."""
+        """Retain the processed and accepted ids in the cache. The next step processes the last committed token."""
         sequence = turn.sequence
         sequence.cached += turn.feed + (verdict.accepted if verdict else 0)
         sequence.cached = self.target.resume(sequence.slot, sequence.cached)
@@ -206,7 +208,7 @@ def device_sampler_of(model: LanguageModel) -> DeviceSampler | None:
 
 
 def _choose(sampler: DeviceSampler, views: collections.abc.Sequence[tuple[int, View]], logits: Any) -> None:
-    """Choose a token for every row of these views on the logits' device, with one copy to the host."""
+    """Choose a token for every row of these views on the device of the logits, with one copy to the host."""
     numbers = [first + offset for first, view in views for offset in range(len(view.positions))]
     rows = [SampledRow(view.request, view.choice, position) for _, view in views for position in view.positions]
     chosen = iter(sampler.choose(logits if len(rows) == len(logits) else logits[numbers], rows).tolist())
@@ -215,7 +217,7 @@ def _choose(sampler: DeviceSampler, views: collections.abc.Sequence[tuple[int, V
 
 
 def _own_logprobs(logits: Logits) -> list[Row]:
-    """Return the log-probabilities [vocabulary] of each row of logits, before penalty and filters.
+    """Return the log-probabilities [vocabulary] of each row of logits, before the repetition penalty and filters.
 
     Every row is computed separately, so that a value depends neither on neighbouring rows nor on the draft.
     """
@@ -241,7 +243,7 @@ def _committed_logprobs(
 
 
 def _best(row: Row, count: int) -> list[int]:
-    """Return the ids of the `count` highest scores, highest first. Of equal scores, the lower id comes first."""
+    """Return the ids of the `count` highest scores, highest first. Among equal scores, the lowest id comes first."""
     if not count:
         return []
     count = min(count, row.size)

@@ -36,7 +36,7 @@ def test_claims_that_fit_pass_and_others_name_the_largest(sizes: list[int], free
         demand_room(claims, free)
     message = str(raised.value)
     assert message.endswith(f"lower setting_{sizes.index(max(sizes))}.")
-    assert f"{free / 1e9:.1f} GB of device memory are free and {sum(sizes) / 1e9:.1f} GB are needed" in message
+    assert f"{free / 1e9:.1f} GB of device memory are free, but {sum(sizes) / 1e9:.1f} GB are needed" in message
     assert all(f"part {i} {size / 1e9:.1f} GB" in message for i, size in enumerate(sizes))
 
 

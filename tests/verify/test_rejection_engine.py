@@ -151,7 +151,7 @@ def test_tokens_without_text_are_never_drawn() -> None:
     [
         ({"rule": "guess"}, "match or rejection"),
         ({"heal": True}, "match if heal is set"),
-        ({"max_tokens": 900}, "and the drafter reads 512"),
+        ({"max_tokens": 900}, "but the drafter reads only 512"),
     ],
 )
 def test_what_can_not_be_is_refused(settings: dict[str, object], words: str) -> None:

@@ -113,11 +113,11 @@ def test_a_slot_rolls_back_and_is_copied() -> None:
 
 
 def test_what_does_not_suit_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ModelError, match="dtype native is for a CPU: use dtype bfloat16"):
+    with pytest.raises(ModelError, match="dtype native runs only on a CPU: use dtype bfloat16, or device cpu"):
         load_model(str(tmp_path), dtype="native", device="cuda")
     with monkeypatch.context() as patch:
         patch.setattr("importlib.util.find_spec", lambda name: None)
-        with pytest.raises(ModelError, match=r"unsupported: the architecture 'gemma'.: for torch, run `pip install "):
+        with pytest.raises(ModelError, match=r"the architecture 'gemma'.: to use torch, run `pip install "):
             native("gemma")
     with pytest.raises(ModelError, match="A head can't read the layers of a model with dtype native"):
         load_target_head(native(), EngineConfig(head=str(tmp_path)))
