@@ -45,7 +45,7 @@ def load_head(folder: Path, target: TorchModel) -> LoadedHead:
     if (config.target_size, config.vocab_size) != (target.spec.hidden_size, target.spec.vocab_size):
         made_for = f"{config.vocab_size} tokens, width {config.target_size}"
         what = f"The head {folder} was trained for another target ({made_for})"
-        raise ModelError(what, "set head to a head that was trained for this target")
+        raise ModelError(what, "set `head` to a head that was trained for this target")
     ids = _ids(config, tensors, folder)
     own = _own_names(config, tensors)
     if config.hidden_size != target.spec.hidden_size:
@@ -101,7 +101,7 @@ def _own_names(config: HeadConfig, tensors: Mapping[str, Tensor]) -> dict[str, T
 
 
 def _ids(config: HeadConfig, tensors: Mapping[str, Tensor], folder: Path) -> Tensor:
-    """Return the target ids of the draft vocabulary. In EAGLE-3, `d2t` holds target id minus draft id."""
+    """Return the target ids of the draft vocabulary. In EAGLE-3, `d2t` holds target ids minus draft ids."""
     ids, d2t = torch.arange(config.draft_vocab), tensors.get("d2t")
     is_sound = d2t is None or (d2t.shape == ids.shape and not d2t.is_floating_point())
     if d2t is not None and is_sound:
@@ -115,7 +115,7 @@ def _own_embedding(config: HeadConfig, tensors: Mapping[str, Tensor], folder: Pa
     own = tensors.get("embed_tokens.weight")
     if own is None or own.shape != (config.vocab_size, config.hidden_size):
         what = f"The head {folder} has width {config.hidden_size} and no token embeddings, but its target has "
-        raise ModelError(what + f"width {config.target_size}", "set head to a head that was trained for this target")
+        raise ModelError(what + f"width {config.target_size}", "set `head` to a head that was trained for this target")
     embedding: nn.Module = nn.Embedding.from_pretrained(own)
     return embedding
 

@@ -51,7 +51,7 @@ def read_head_config(folder: Path, target_layers: int) -> HeadConfig:
     Raise ModelError if the file is missing, does not describe a head or has invalid sizes.
     """
     if not (folder / "config.json").is_file():
-        raise ModelError(f"There is no head in {folder}", "set head to a folder with config.json and model.safetensors")
+        raise ModelError(f"There is no head in {folder}", "set `head` to a folder with config.json and *.safetensors")
     try:
         values = read_json(folder / "config.json")
     except TokenizerError as error:
@@ -92,7 +92,7 @@ def _kind(values: Mapping[str, Any], folder: Path) -> Kind:
         if name == "LlamaForCausalLM" and "draft_vocab_size" in values:  # the name in the first EAGLE-3 heads
             return "eagle3"
     what = f"{folder} is not a head that codespec supports (architectures: {named})"
-    raise ModelError(what, "set head to the folder of an EAGLE-3 or DFlash head")
+    raise ModelError(what, "set `head` to the folder of an EAGLE-3 or DFlash head")
 
 
 def _demand_known(values: Mapping[str, Any], folder: Path) -> None:
@@ -109,7 +109,7 @@ def _demand_known(values: Mapping[str, Any], folder: Path) -> None:
 
 
 class _Values:
-    """Reads the values of a config.json. All methods raise a ModelError that names an invalid value."""
+    """Reads the values of a config.json. Each method raises a ModelError if its value is invalid."""
 
     def __init__(self, values: Mapping[str, Any], folder: Path) -> None:
         self._values, self._folder = values, folder
@@ -154,7 +154,7 @@ class _Values:
         return token
 
     def rope(self) -> Mapping[str, Any]:
-        """Return `rope_parameters` in the current format of transformers, also from the keys of older formats."""
+        """Return `rope_parameters` in transformers' current format, converted from older keys if necessary."""
         if parameters := self._part("rope_parameters"):
             return parameters
         theta = self._values.get("rope_theta", 10000.0)
@@ -165,7 +165,7 @@ class _Values:
         return {"rope_theta": float(theta), **scaling}
 
     def _wrong(self, name: str, value: object) -> ModelError:
-        return ModelError(f"The config.json of {self._folder} has the invalid value {name} = {value!r}", AGAIN)
+        return ModelError(f"The config.json of the head {self._folder} has the invalid value {name} = {value!r}", AGAIN)
 
 
 def usual_layers(count: int) -> tuple[int, ...]:

@@ -151,7 +151,7 @@ class Eagle3Runner(HeadRunner):
         return self._read(readings, [reading.length for reading in readings])
 
     def go_on(self, readings: Sequence[Reading], tokens: Sequence[int], steps: int) -> Tensor:
-        """Return logits [texts, draft vocabulary] after `tokens`, which are number `steps` (from 1) in each draft."""
+        """Return logits [texts, draft vocabulary] after `tokens`, which are number `steps` (from 1) in the drafts."""
         states = torch.stack([reading.state for reading in readings if reading.state is not None])
         return self._run(readings, states, list(tokens), [(r.length - 1 + steps, r.length + steps) for r in readings])
 
@@ -194,7 +194,7 @@ class DFlashRunner(HeadRunner):
         self._head, self.width = head.network, head.config.block - 1  # without the anchor
 
     def first(self, readings: Sequence[Reading]) -> list[Tensor]:
-        """Return for each text the logits [tokens, draft vocabulary] of the next tokens that fit in block and slot."""
+        """Return each text's logits [tokens, draft vocabulary] of the next tokens that fit into block and slot."""
         self._read(readings, [reading.length for reading in readings])
         block, capacity = self.config.block, self.cache.kept.capacity
         spans = [(reading.length, min(capacity, reading.length + block)) for reading in readings]

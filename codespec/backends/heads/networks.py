@@ -107,7 +107,7 @@ class Layer(nn.Module):
 
 
 class Eagle3Layer(Layer):
-    """The layer of an EAGLE-3 head, which reads token embeddings and states [N, hidden] side by side."""
+    """The layer of an EAGLE-3 head, which reads concatenated token embeddings and states [N, hidden]."""
 
     def __init__(self, config: HeadConfig) -> None:
         super().__init__(config, 2 * config.hidden_size, normed=False)
@@ -157,7 +157,7 @@ class DFlashLayer(Layer):
 
 
 class DFlash(nn.Module):
-    """A DFlash head (Chen et al. 2026, arXiv 2602.06036), which fills a block of masked positions in one forward.
+    """A DFlash head (Chen et al. 2026, arXiv 2602.06036), which fills a block of masked positions in one forward pass.
 
     The block begins with the last known token (the anchor); the rest is masked. Every layer attends bidirectionally
     over the block, and over the target's features of all earlier positions, which the layer's own projections turn into

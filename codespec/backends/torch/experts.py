@@ -49,7 +49,7 @@ class Experts(nn.Module):
     def _activate(self, rows: Tensor) -> Tensor:
         """Apply transformers' gate, or the activation of experts without a gate."""
         stacked: Any = self.stacked
-        if hasattr(stacked, "act_fn"):  # a module, which exact mode replaces by a batch-invariant one
+        if hasattr(stacked, "act_fn"):  # a module, which exact mode replaces with a batch-invariant one
             activated: Tensor = stacked._apply_gate(rows) if stacked.has_gate else stacked.act_fn(rows)
             return activated
         return in_small_pieces(stacked._apply_gate, rows)
@@ -97,7 +97,7 @@ def unstack_experts(model: nn.Module) -> int:
 
 
 def tile_routers(model: nn.Module, packed: bool) -> None:
-    """Make the router of every layer with unstacked experts batch-invariant."""
+    """Make the router batch-invariant in every layer whose experts are linear layers."""
     for parent in list(model.modules()):
         experts = [child for child in parent.children() if isinstance(child, Experts)]
         for child in parent.children():
@@ -109,7 +109,7 @@ def tile_routers(model: nn.Module, packed: bool) -> None:
 
 
 def has_experts(model: nn.Module, stacked: bool = False) -> bool:
-    """Return whether the model has experts; with `stacked`, only experts that transformers computes count."""
+    """Return whether the model has experts; with `stacked`, ignore experts that are linear layers now."""
     return any(_has_stack(module) or (not stacked and isinstance(module, Experts)) for module in model.modules())
 
 

@@ -1,9 +1,9 @@
 """Lean networks, which run Llama-shaped blocks with little Python overhead, and taps, which record layer outputs.
 
 In transformers, Python takes 0.2-0.3 ms per layer and token, more than a small model's arithmetic. A lean block has the
-weights of a transformers layer, and computes four products, two norms and one attention. A model of one of the
-`ARCHITECTURES` becomes a lean network if its blocks have only `KNOWN` parts; all other models run on transformers.
-`model_check` compares the results of a lean network with those of transformers.
+weights of a transformers layer, and computes four products, two norms and one attention operation. A model of one
+of the `ARCHITECTURES` becomes a lean network if its blocks have no parts other than those in `KNOWN`; all other models
+run on transformers. `model_check` compares the results of a lean network with those of transformers.
 
 Taps record the outputs of both lean networks and transformers networks for draft heads, without changing the logits.
 """
@@ -45,7 +45,7 @@ class Taps:
 
 
 def attach_taps(network: Any, taps: Taps) -> None:
-    """Record the outputs of a network's layers in `taps` only. Raise ModelError if the network lacks a tapped layer."""
+    """Record a network's layer outputs in `taps` instead of earlier taps; raise ModelError if a layer is missing."""
     blocks = layers = getattr(network, "blocks", None)
     if blocks is None:
         decoder = network.get_decoder() if hasattr(network, "get_decoder") else network
@@ -55,7 +55,7 @@ def attach_taps(network: Any, taps: Taps) -> None:
         raise ModelError(what, "remove the setting `head`, or choose another target")
     if not 0 <= min(taps.layers) <= max(taps.layers) < len(layers):
         what = f"The head reads layer {max(taps.layers)} and the target has {len(layers)} layers"
-        raise ModelError(what, "set head to a head that was trained for this target")
+        raise ModelError(what, "set `head` to a head that was trained for this target")
     if blocks is not None:
         network.taps = taps
         return
@@ -67,7 +67,7 @@ def attach_taps(network: Any, taps: Taps) -> None:
 def _hook(taps: Taps, layer: int) -> Any:
     def see(module: nn.Module, inputs: Any, output: Any) -> None:
         rows = output[0] if isinstance(output, tuple) else output
-        taps.see(layer, rows[0])  # a flat forward is a batch of one
+        taps.see(layer, rows[0])  # a flat forward pass is a batch of one
 
     return see
 

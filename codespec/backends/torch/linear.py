@@ -1,8 +1,9 @@
 """Three replacements of linear layers: for torch on a CPU, for the native kernels, and for a GPU in exact mode.
 
 Kernels choose their tiles and summation order by the number of rows, so a row's bits may depend on how many rows are
-computed with it. In exact mode `TiledLinear` therefore calls kernels with a fixed number of rows, and `InvariantLinear`
-fixes the summation order (`ProductPlan`). The native kernels are batch-invariant by design (native/README.md).
+computed together. In exact mode, `TiledLinear` therefore calls kernels with a fixed number of rows, and
+`InvariantLinear` fixes the summation order (`ProductPlan`). The native kernels are always batch-invariant
+(native/README.md).
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ def tiled_linears(model: nn.Module) -> list[TiledLinear]:
     return [module for module in model.modules() if isinstance(module, TiledLinear)]
 
 
-SMALL = 1 << 18  # weights of a matrix up to which one thread computes a product sooner than several
+SMALL = 1 << 18  # up to this number of weights, one thread computes a product faster than several
 
 
 class Kernels:
@@ -168,7 +169,7 @@ class NativeLinear(nn.Module):
         self._kernels = kernels
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return the product of every row with the weight."""
+        """Apply the layer to inputs [*, in] -> [*, out]."""
         rows = inputs.reshape(-1, self.in_features).float()
         if self.missing:
             rows = pad(rows, (0, self.missing))
@@ -207,7 +208,7 @@ class InvariantLinear(nn.Module):
         self.plan = plan_of(self.out_features, self.in_features, weight.dtype)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return the product of every row with the weight."""
+        """Apply the layer to inputs [*, in] -> [*, out]."""
         rows = inputs.reshape(-1, self.in_features)
         return multiply(rows, self.weight, self.bias, self.plan).view(*inputs.shape[:-1], self.out_features)
 
@@ -291,6 +292,6 @@ def weight_and_bias(layer: nn.Module) -> tuple[Tensor, Tensor | None]:
 
 
 def _is_transposed(layer: nn.Module) -> bool:
-    """Return whether a layer is GPT-2's Conv1D, whose weight is transposed [in, out]."""
+    """Return whether a layer is GPT-2's Conv1D, whose weight is stored as [in, out]."""
     kind = type(layer)  # compared by name, because importing Conv1D takes seconds
     return kind.__name__ == "Conv1D" and kind.__module__ == "transformers.pytorch_utils"

@@ -78,7 +78,7 @@ def _logits(network: Any) -> torch.Tensor:
 def _untie(network: Any) -> bool:
     """Untie the output layer from the embeddings if either layer is adapted; return whether the layers were untied.
 
-    Merging an adapter of one layer changes a weight in place, and must not change the other layer.
+    Merging changes a weight in place, so an adapter of one tied layer would also change the other tied layer.
     """
     outer = network.get_output_embeddings(), network.get_input_embeddings()
     head, embeddings = map(_own_layer, outer)

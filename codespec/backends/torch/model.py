@@ -73,7 +73,7 @@ class TorchModel(LanguageModel):
             rotary.allocate(1, device)
         self._runner: StepRunner | None = None
         self.taps: Taps | None = None
-        self._features: Tensor | None = None  # the last forward's; a graph replay writes to `_shared` instead
+        self._features: Tensor | None = None  # of the last pass; a graph replay writes to `_shared` instead
         self._shared: Tensor | None = None  # on a device: features of steps of up to graph_rows rows
 
     @property
@@ -99,7 +99,7 @@ class TorchModel(LanguageModel):
         self.threads = None
 
     def wait(self) -> None:
-        """Wait until the device has finished."""
+        """Wait until the device has finished all steps."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 

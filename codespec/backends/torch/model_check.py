@@ -1,11 +1,11 @@
 """Check a model folder, and check that the loaded model has the same results with codespec's attention.
 
-Since transformers initializes missing weights at the size that config.json claims, `read_config` first counts, without
-allocating, the numbers that transformers would create. Before any part of the model is replaced, `reference_logits`
-computes the logits of a short text with the architecture's eager attention. After the replacement, several sequences in
-one forward pass, continued from the cache, must give the same logits as each sequence alone. Other texts in the batch
-must not change a sequence's logits beyond float32 rounding; a layer that mixes sequences (a recurrent state, a
-convolution) changes the logits more, in every dtype.
+Since transformers initializes missing weights at the size that config.json claims, `read_config` first counts the
+values that transformers would create, without allocating them. Before any part of the model is replaced,
+`reference_logits` computes the logits of a short text with the architecture's eager attention. After the replacement,
+several sequences in one forward pass, continued from the cache, must give the same logits as each sequence alone. Other
+texts in the batch must not change a sequence's logits beyond float32 rounding; a layer that mixes sequences (a
+recurrent state, a convolution) changes the logits more, in every dtype.
 
 `check_windows` compares the window in a layer's mask with the window that the layer passes to its attention. Some
 architectures apply the window only in the mask, and a short text would not reveal a window of 4096 tokens.
@@ -119,8 +119,8 @@ def why_unfit(network: nn.Module) -> str:
 def gap(got: Tensor, wanted: Tensor, dtype: torch.dtype) -> float:
     """Return the relative difference of logits [rows, vocabulary], each row scaled by its largest value.
 
-    In float32 the result is the worst row's difference. In reduced precision the result is the median row's: a
-    mixture of experts may route a row to another expert, while wrong attention changes nearly all rows.
+    In float32 the result is the worst row's difference. In reduced precision the result is the median row's
+    difference, because a mixture of experts may route a row to another expert, but wrong attention changes most rows.
     """
     errors = (got - wanted).abs().amax(1) / wanted.abs().amax(1).clamp(min=torch.finfo(torch.float32).tiny)
     return float(errors.max() if dtype == torch.float32 else errors.median())
@@ -149,7 +149,7 @@ _JSON = ("config.json", "generation_config.json", "model.safetensors.index.json"
 def read_config(folder: Path) -> Any:
     """Return transformers' configuration of a folder, set to dequantize quantized weights while they are loaded.
 
-    Raise ModelError if the configuration can't be read or claims more than the weights hold.
+    Raise ModelError if the configuration can't be read or describes a model larger than its weights.
     """
     for name in _JSON:
         read_json(folder / name)  # checks the size; transformers reads these files without a limit
@@ -196,7 +196,7 @@ def _demand_weights(folder: Path, config: Any, tensors: Sequence[StoredTensor]) 
 
 
 def check_windows(network: Any, max_length: int) -> None:
-    """Raise ModelError if a layer's mask has a window below `max_length` that its attention does not receive."""
+    """Raise ModelError if the windows of a layer's mask and attention differ, and one is below `max_length`."""
     seen: list[tuple[int, int, int]] = []  # layer, window of its mask, window of its attention; 0: none
 
     def mask(*, q_length: int, kv_length: int, local_size: int | None = None, **_: object) -> Tensor:
@@ -253,7 +253,7 @@ def _run(network: Any, attention: str, ids: list[int]) -> Tensor:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence transformers' warnings inside the context; errors still raise."""
+    """Silence transformers' warnings inside the context; errors are still raised."""
     level = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()
     try:

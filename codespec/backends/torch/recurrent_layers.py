@@ -88,7 +88,7 @@ class RecurrentLayer(nn.Module):
         return self.finish(out, gate, hidden_states.dtype)[None]
 
     def _run(self, store: LayerStates, plan: Plan, part: Tensor, steps: Sequence[Step], out: Tensor) -> None:
-        """Run the steps of one sequence, and store the states and rows that later forwards need."""
+        """Run the steps of one sequence, and store the states and rows that later forward passes need."""
         states, slot = store.states[plan.slot], plan.slot
         if plan.first in plan.copies:
             self._keep(store, plan, part, plan.first, plan.runs[0].source)
@@ -237,7 +237,7 @@ PARTS = {"conv", "in_proj", "out_proj"}
 
 
 class ShortConvolution(RecurrentLayer):
-    """A gated convolution over each channel, with transformers' weights."""
+    """A gated short convolution of each channel, with transformers' weights."""
 
     activated = False
 

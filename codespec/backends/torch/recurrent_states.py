@@ -3,7 +3,7 @@
 A recurrent state can't be truncated like keys and values, because one matrix represents the whole text. Each slot
 therefore has a state after its last row (the **tip**), an earlier state (the **base**), and a record of the rows
 between them, from which any state between the two can be recomputed. A rollback only sets the length of the slot. The
-next forward pass moves the base to this length, by swapping base and tip if no row was rejected, otherwise by
+next forward pass moves the base to the slot's length, by swapping base and tip if no row was rejected, otherwise by
 recomputing the accepted rows. The base is never more than `WINDOW` rows before the tip, which limits the recomputation.
 
 A later prompt may share a prefix with a slot's text, but the state at the end of the shared prefix is usually lost.
@@ -168,7 +168,7 @@ class States:
         self.places[target] = Place(base, length, length, blank=False, kept=kept)
 
     def plan(self, batch: Sequence[Rows]) -> list[Plan]:
-        """Plan a forward pass. Its slots count as empty until `finish`, so an interruption leaves no wrong state."""
+        """Plan a forward pass, whose slots count as empty until `finish`, so an interruption leaves no wrong state."""
         return [self._plan(rows.slot, rows.start, len(rows.ids)) for rows in batch]
 
     def finish(self, plans: Sequence[Plan]) -> None:

@@ -215,7 +215,7 @@ class RowNorm(nn.Module):
 
 
 def replace_norms(model: nn.Module) -> tuple[str, ...]:
-    """Replace every norm of a known formula in place, except torch's LayerNorm; return the classes of the norms left.
+    """Replace every norm of a known formula in place, except torch's LayerNorm; return the classes of other norms.
 
     On a GPU, the means that torch computes within norms depend on the number of rows.
     """
@@ -235,7 +235,7 @@ def replace_norms(model: nn.Module) -> tuple[str, ...]:
 
 @torch.no_grad()
 def _same_norm(module: nn.Module) -> RowNorm | None:
-    """Return a norm with the same results as the module in a trial, or None. Gemma's weights are offsets from 1."""
+    """Return a norm with the same results as the module in a trial, or None. Weights of Gemma are offsets from 1."""
     weight, eps = getattr(module, "weight", None), getattr(module, "variance_epsilon", getattr(module, "eps", None))
     inputs = inspect.signature(module.forward).parameters  # a second input (a gate) is unsupported
     if not isinstance(weight, Tensor) or weight.dim() != 1 or not isinstance(eps, float) or len(inputs) != 1:

@@ -35,7 +35,7 @@ class Walk:
 
 
 def walk_of(size: int, dtype: torch.dtype) -> Walk:
-    """Return the loop parameters for heads of `size`."""
+    """Return the loop parameters for heads with `size` components."""
     if dtype == torch.float32:
         return Walk(keys=32, warps=4, stages=2)
     return Walk(keys=64 if size <= 128 else 32, warps=4, stages=3)

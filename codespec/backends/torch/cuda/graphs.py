@@ -1,9 +1,9 @@
 """Run steps on a device through captured graphs of a few sizes, or eagerly if no graph is large enough.
 
-Launching a small model's hundreds of kernels one by one takes longer than running them; a graph launches them at once.
-A graph has a fixed size, so a step is padded to the smallest bucket that fits. Each bucket has its own row buffers; the
-graphs share all other memory. On a CPU the same runner calls the model instead of replaying a graph, with the same
-buffers and padding, so that tests on a CPU cover everything except the capture.
+Launching a small model's hundreds of kernels one by one takes longer than running them; a graph launches all of them at
+once. A graph has a fixed size, so a step is padded to the smallest bucket that fits. Each bucket has its own row
+buffers; the graphs share all other memory. On a CPU the same runner calls the model instead of replaying a graph,
+with the same buffers and padding, so that tests on a CPU cover everything except the capture.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ class StepRunner:
             return self._compute(buffer.rows, buffer.kept[: max(1, kept)])[:kept].float()
 
     def _step(self, bucket: Bucket | None) -> BucketStep | None:
-        """Return the step of a bucket. On a CPU a step is created on first use; on a GPU an uncaptured step is None."""
+        """Return a bucket's step, created on first use on a CPU, or None if a GPU has not captured the step."""
         if bucket is not None and bucket not in self._steps and self.device.type != "cuda":
             self._steps[bucket] = self._make(bucket)
         return self._steps.get(bucket) if bucket is not None else None
@@ -201,6 +201,6 @@ class StepRunner:
 
 
 def _reason(error: RuntimeError) -> str:
-    """Return the reason for a failed capture as one line, from the first error if ending the capture failed too."""
+    """Return the reason for a failed capture as one line, quoting the first error if ending the capture failed too."""
     cause = error.__context__ if isinstance(error.__context__, RuntimeError) else error
     return str(cause).partition("\n")[0] or type(cause).__name__

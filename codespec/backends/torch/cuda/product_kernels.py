@@ -63,8 +63,8 @@ def product(
 ):  # fmt: skip
     """Compute inputs [rows, DEPTH] · weight [COLUMNS, DEPTH]ᵀ in a grid of (tile, split).
 
-    With APART, the sum of each split is stored in out [SPLITS, rows, COLUMNS] float32. Without APART, a program adds
-    the splits of its tile in order, then the bias, and stores the result in out [rows, COLUMNS].
+    With APART, the sum of each split is stored in `out` [SPLITS, rows, COLUMNS] float32. Without APART, a program adds
+    the splits of its tile in order, then the bias, and stores the result in `out` [rows, COLUMNS].
     """
     row_tiles = tl.cdiv(rows, BLOCK_ROWS)  # adjacent programs share the weight's tile
     row = tl.program_id(0) % row_tiles * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
@@ -113,7 +113,7 @@ def add_splits(
     apart, bias, out, rows,
     COLUMNS: tl.constexpr, SPLITS: tl.constexpr, BIASED: tl.constexpr, BLOCK_COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Add the sums of the splits, apart [SPLITS, rows, COLUMNS] float32, in order, then the bias."""
+    """Add the sums of all splits in `apart` [SPLITS, rows, COLUMNS] float32 in order, then the bias."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK_COLUMNS + tl.arange(0, BLOCK_COLUMNS)
     held = column < COLUMNS

@@ -143,7 +143,7 @@ def turn(
 
 @triton.jit
 def gate(both, out, SIZE: tl.constexpr, BLOCK: tl.constexpr):
-    """Multiply the SiLU of the first half of a row of `both` [2 · SIZE] by the second half, and store it in `out`."""
+    """Multiply the SiLU of the first half of a row of `both` [2 · SIZE] by the second half of the row."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     held = column < SIZE
