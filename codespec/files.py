@@ -35,7 +35,10 @@ class Unreadable(OSError):
 
 
 def open_regular(file: Path) -> BufferedReader:
-    """Open a file for reading. Raises Unreadable if the file is not a regular file, and other OSErrors."""
+    """Open a file for reading.
+
+    Raises Unreadable if the file is not a regular file, or another OSError if reading fails.
+    """
     if not stat.S_ISREG(file.stat().st_mode):  # opening a device can have side effects
         raise Unreadable("not a regular file")
     opened = open(os.open(file, _FLAGS), "rb")  # noqa: SIM115 - the caller closes it

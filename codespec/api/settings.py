@@ -38,7 +38,7 @@ class Setting(ValueSpec):
 
 
 def plain(help: str) -> str:
-    """Return a Markdown text without links and backquotes. A link in parentheses is removed with its text."""
+    """Return Markdown text with links and backquotes removed. A link in parentheses is removed with its text."""
     help = re.sub(r" \(\[[^\]]*\]\([^)]*\)\)", "", help)
     return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", help).replace("`", "")
 

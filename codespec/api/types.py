@@ -59,8 +59,8 @@ class CompletionRequest:
 
     Tokens are the target's, and times are in milliseconds. Successive prompts of a `document` share a layout, so a
     completion may depend on earlier prompts (see `text.fim`). Drafts from a `prediction`, such as the old version of a
-    file, affect only the speed. Cached data is reused only for requests with the same `scope`, because it would reveal
-    one client's text to other clients.
+    file, affect only the speed. Cached data is reused only for requests with the same `scope`, as another client's data
+    would reveal its text.
     """
 
     prefix: str

@@ -216,7 +216,7 @@ class HttpConnection:
     async def request(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> HttpReply:
         """Send a request and return the reply once its headers have arrived. Raises OSError or NotHttp.
 
-        The method does not wait until the body is sent, because a daemon may refuse a request without reading it all.
+        The method does not wait for the body to be sent, because a daemon may refuse a request without reading it all.
         """
         sized = {} if body is None else {"Content-Type": "application/json", "Content-Length": str(len(body))}
         fields = [*{"Host": self._host, **headers, **sized}.items()]

@@ -27,9 +27,10 @@ NOBODY = "none"  # proposer label for rounds without a draft
 class Metrics:
     """Totals since the engine was created: the seconds of all steps by phase, and the stats of all finished requests.
 
-    The time `context_s` (syntax tracking) is also included in the other phases. If a step both prefills and decodes,
-    the time of its forward is split between `prefill_s` and `verify_s` in proportion to the rows. `goodput_tokens` and
-    `goodput_s` count steps without prefill for which the cost of plain decoding is known; `plain_s` is that cost.
+    `context_s`, the time spent on syntax tracking, is also counted in the other phases. If a step both prefills and
+    decodes, the time of its forward is split between `prefill_s` and `verify_s` in proportion to the rows.
+    `goodput_tokens` and `goodput_s` count steps without prefill for which the cost of plain decoding is known;
+    `plain_s` is that cost.
 
     `tallies` counts rounds as they are committed, with these keys:
         ("drafts" | "draft_tokens" | "accepted_tokens", proposer, context, language)

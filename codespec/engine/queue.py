@@ -12,8 +12,8 @@ of later arrivals. The request with the fewest remaining tokens begins in the ne
 after at most 16 rounds. Completions run before edits, and requests for text before warm-ups, but an edit or a warm-up
 that has waited 256 rounds counts as a completion (aging). Prefetches run only if there is no other work.
 
-The prompts of a round share the prefill rows: a quarter goes to the oldest prompt, then an equal part to the shortest
-prompt of each client, and the rest to the shortest prompts.
+The prompts of a round share the prefill rows: a quarter goes to the oldest prompt, then equal shares to the
+shortest prompt of each client, and the rest to the shortest prompts of all.
 
 Other threads may only `put` functions, which the engine's thread calls between two rounds.
 All times in this module are seconds of `time.perf_counter`.
@@ -296,7 +296,7 @@ def share_rows(sequences: collections.abc.Sequence[Sequence], rows: int) -> None
 
     `sequences` must be in order of arrival. A decoding sequence processes all its pending ids. Prompts share `rows`
     rows, so that a long prompt delays other streams by at most that many rows: a quarter goes to the oldest prompt,
-    then an equal part to the shortest prompt of each client, and the rest to the shortest prompts.
+    then equal shares to the shortest prompt of each client, and the rest to the shortest prompts of all.
     """
     for sequence in sequences:
         sequence.feed = sequence.num_wanted

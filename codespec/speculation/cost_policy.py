@@ -34,7 +34,7 @@ NOTHING = Cap(0)
 
 @dataclass(frozen=True, slots=True)
 class AdaptiveCap(Cap):
-    """A cap that calls `pays` with the confidences after each unit to decide whether drafting continues."""
+    """A cap that stops drafting when `pays`, called with the confidences after each unit, returns False."""
 
     pays: Callable[[collections.abc.Sequence[float]], bool] = bool
 

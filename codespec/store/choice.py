@@ -126,7 +126,7 @@ def offer(config: EngineConfig) -> Entry | None:
 
 
 def offer_note(config: EngineConfig) -> str:
-    """Return a clause that suggests pulling the model from `offer`, or "" if `offer` returns None."""
+    """Return a clause that suggests pulling the model that `offer` returns, or "" if `offer` returns None."""
     entry = offer(config)
     return f"the small starter pair answers; {pull_command(entry.name)} brings a real one" if entry else ""
 

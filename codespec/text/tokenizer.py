@@ -192,7 +192,7 @@ class TextTokenizer:
 
     @cached_property
     def control_starts(self) -> frozenset[str]:
-        """The first characters of all control tokens; a text without these characters contains no control token."""
+        """The first characters of all control tokens; text without any of them contains no control token."""
         return frozenset(name.strip()[0] for name in self._control_spellings)
 
     @cached_property

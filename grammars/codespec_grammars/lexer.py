@@ -56,7 +56,7 @@ class LexState:
 
 
 class Lexer:
-    """An incremental lexer of one text.
+    """An incremental lexer for a single text.
 
     `lines` contains the start of each line that begins in code, and the number of brackets and strings open at that
     start. `dropped` contains the brackets and strings that ended without a closing delimiter, and `repairs` contains
@@ -249,7 +249,7 @@ class Lexer:
 
 
 class LexedWindow:
-    """The last part of a prefix and the bytes appended to the prefix, with the results of lexing.
+    """The last part of a prefix and the bytes appended to the prefix, with the results of lexing them.
 
     `text` is the window. `checkpoint` is the lexer state at the end of a line, from which lexing resumes. `seeded`
     contains the brackets and strings that are open at the start of the window. `appended` is the number of appended

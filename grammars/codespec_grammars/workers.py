@@ -59,7 +59,10 @@ class Worker:
             raise WorkerDied from error
 
     def ask(self, request: Any, seconds: float) -> Any:
-        """Send a request and return the answer. Raises WorkerDied if the process dies or needs more than `seconds`."""
+        """Send a request and return the answer.
+
+        Raises WorkerDied if the process dies or takes longer than `seconds`.
+        """
         try:
             self._socket.settimeout(seconds)
             self._socket.sendall(message(request))

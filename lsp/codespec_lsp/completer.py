@@ -77,7 +77,10 @@ class PendingRequest:
 
 @dataclass(eq=False, slots=True)
 class DocumentState:
-    """The requests, streams and last answer of one document. `typed_prefix` is the typed part of `streamed`."""
+    """The requests, streams and last answer of one document.
+
+    `typed_prefix` is the part of `streamed` that the user has typed.
+    """
 
     newest: PendingRequest | None = None
     answering: list[PendingRequest] = field(default_factory=list)

@@ -141,7 +141,7 @@ class Exclusions:
             await asyncio.wait([task for task in left if left[task] > 0], timeout=max(left.values()))
 
     async def follow(self, uri: str) -> AsyncIterator[None]:
-        """Renew a decision. Yields after `refresh`, and again if the decision takes longer."""
+        """Renew a decision. Yields once after `refresh`, and a second time if the decision is not ready by then."""
         await self.refresh([uri])
         yield
         if uri in self._deciding:

@@ -1,7 +1,7 @@
 """Find the other occurrences of a name that the user renamed, without using a model.
 
-Occurrences are found as text. The syntax tree and the facts about bindings and scopes in the language's `names.toml`
-then tell which occurrences mean the same variable, function or import.
+Occurrences are found as text. Which occurrences refer to the same variable, function or import follows from the syntax
+tree and the scope rules in the language's `names.toml`.
 
 Other substitutions are not suggested, even if the user made one twice: between releases of packages, only 68 % of the
 other occurrences of a changed text were changed alike, or 80 % for a text of four words (lab/LOG.md).

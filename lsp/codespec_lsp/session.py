@@ -128,7 +128,7 @@ class Session:
             document.lost = False
 
     def lose(self, uri: str | None) -> None:
-        """Stop completing a document (or all, if None) after a failed change, until the client sends the whole text."""
+        """Stop completing a document, or all if `uri` is None, until the client sends the whole text again."""
         concerned = [each for each in self.documents.values() if uri is None or canonical(uri) in (each.uri, each.file)]
         for document in (each for each in concerned if not each.lost):
             document.lose()
