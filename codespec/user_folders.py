@@ -115,13 +115,17 @@ def read_secret() -> bytes:
             _make_secret(file)
         status = file.lstat()  # rejects symbolic links, whose mode allows everyone
         if not _is_ours(status) or _allows(status, _OTHERS):
-            raise ConfigError(f"Other users could have read the secret in {file}", "remove it, and restart the daemon")
+            raise ConfigError(
+                f"Other users could have read the secret in {file}", "delete the file, and restart the daemon"
+            )
         secret = read_regular(file, SECRET_BYTES)
         if len(secret) != SECRET_BYTES:
             raise Unreadable(f"shorter than {SECRET_BYTES} bytes")
     except OSError as error:
         why = error.strerror or error
-        raise ConfigError(f"The secret in {file} can't be used ({why})", "remove it, and restart the daemon") from error
+        raise ConfigError(
+            f"The secret in {file} can't be used ({why})", "delete the file, and restart the daemon"
+        ) from error
     return secret
 
 

@@ -6,10 +6,10 @@ client) take turns in round-robin order, and so do the documents of a client, so
 more documents does not get more slots (fair queueing, Nagle 1985).
 
 No request starves. The oldest request gets a quarter of the slots; with fewer than four slots, the oldest request runs
-first for 16 rounds in every 64. If each of the oldest request's n choices takes r rounds, the request ends within
-r * ceil(n / (slots // 4)) rounds, or with fewer than four slots within 4 * r * ceil(n / slots) + 64 rounds, regardless
-of later arrivals. The request with the fewest remaining tokens begins in the next round, or with fewer than four slots
-after at most 16 rounds. Completions run before edits, and requests for text before warm-ups, but an edit or a warm-up
+first for 16 rounds in every 64. If each of the oldest request's n choices takes r rounds, the request ends within r *
+ceil(n / (slots // 4)) rounds, or with fewer than four slots within 4 * r * ceil(n / slots) + 64 rounds, regardless of
+later arrivals. The request with the fewest remaining tokens begins in the next round; with fewer than four slots, it
+waits at most 16 rounds. Completions run before edits, and requests for text before warm-ups, but an edit or a warm-up
 that has waited 256 rounds counts as a completion (aging). Prefetches run only if there is no other work.
 
 The prompts of a round share the prefill rows: a quarter goes to the oldest prompt, then equal shares to the

@@ -193,7 +193,10 @@ class DraftModel(UnitProposer[TextGuess]):
         return self._catch_up([text])
 
     def _catch_up(self, texts: collections.abc.Sequence[DrafterText]) -> bool:
-        """Prefill a chunk of each text, except for its last token. Return whether other unread tokens remain."""
+        """Prefill the next chunk of each text, leaving out the text's last token.
+
+        Return whether other unread tokens remain.
+        """
         behind = [(text, text.pending[:-1][: self.chunk]) for text in texts if len(text.pending) > 1]
         if behind:
             self.model.step([Rows(text.slot, text.cached, ids, keep=0) for text, ids in behind])

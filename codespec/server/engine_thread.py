@@ -94,7 +94,7 @@ class EngineThread(Source):
         return not self._thread.is_alive()
 
     def use(self, engine: Engine, patience: float | None = None) -> None:
-        """Use an engine for the requests in the queue; if `patience` is set, also prefetch (see `Queue`)."""
+        """Run the queued requests on an engine; if `patience` is set, also prefetch (see `Queue`)."""
         self.engine = engine
         self.queue.slots, self.queue.finish, self.queue.patience = engine.queue.slots, engine.queue.finish, patience
         engine.queue = self.queue

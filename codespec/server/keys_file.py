@@ -71,7 +71,9 @@ def read_keys(file: Path) -> tuple[Key, ...]:
     if sys.platform != "win32" and (shared or status.st_uid not in (0, os.geteuid())):
         raise ConfigError(f"Other users can write to the keys file {file}", f"run `chmod 600 {file}` as its owner")
     if len(data) > MAX_BYTES:
-        raise ConfigError(f"The keys file {file} is longer than {MAX_BYTES >> 10} KiB", "delete the lines of old keys")
+        raise ConfigError(
+            f"The keys file {file} is longer than {MAX_BYTES >> 10} KiB", "delete the lines with old keys"
+        )
     lines = data.removeprefix(codecs.BOM_UTF8).split(b"\n")
     keys = tuple(_parse(line, f"Line {number} of {file}") for number, line in enumerate(lines, 1) if line.strip())
     _check(keys, file)
@@ -128,7 +130,7 @@ def _checked(values: dict[str, Any], where: str) -> Key:
 
 def _check(keys: tuple[Key, ...], file: Path) -> None:
     if len(keys) > MAX_KEYS:
-        raise ConfigError(f"The keys file {file} has more than {MAX_KEYS} keys", "delete the lines of old keys")
+        raise ConfigError(f"The keys file {file} has more than {MAX_KEYS} keys", "delete the lines with old keys")
     for what, fix in (("name", "choose another name for one of them"), ("sha256", "remove one of the lines")):
         value, times = Counter(getattr(key, what) for key in keys).most_common(1)[0] if keys else ("", 0)
         if times > 1:

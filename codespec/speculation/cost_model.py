@@ -271,7 +271,7 @@ class RunningCosts:
         return self._steps % OFTEN == 0
 
     def fitted(self) -> CostTable:
-        """Return the table scaled to current costs, with interpolated ratios for unmeasured numbers of rows."""
+        """Return the table scaled to current costs, with interpolated ratios for unmeasured row counts."""
         target, table = self.table.target, self.table
         curves = tuple(
             Curve.fit({n: seconds * self._ratio(n) for n, seconds in zip(curve.rows, curve.seconds, strict=True)})

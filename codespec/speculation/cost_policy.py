@@ -55,7 +55,7 @@ class Losses:
 
     @property
     def left(self) -> float:
-        """Rounds that all texts together may still lose."""
+        """The number of rounds, over all texts, that drafts may still cost without gaining any."""
         return BUDGET + SHARE * self.written - self.lost
 
     def book(self, rounds: float) -> None:
@@ -105,8 +105,8 @@ class CostPolicy(DraftPolicy):
 
     `sources` are the proposers' names, cheapest first. Only the proposers in the table's `drafters` need forwards. A
     draft has at most `tokens` tokens, or the maximum that `longer` gives for its proposer. If `syntax` is true,
-    acceptance is learned separately for each syntax context. If `running` is true, costs are adapted to the times of
-    actual rounds. `close` passes the acceptance model to `keep` and the running costs to `keep_costs`.
+    acceptance is learned separately for each syntax context. If `running` is true, costs are adjusted to measured round
+    times. `close` passes the acceptance model to `keep` and the running costs to `keep_costs`.
     """
 
     def __init__(

@@ -28,7 +28,10 @@ SECONDS, MAX_STEPS, WARM_UP = 0.8, 20, 1
 
 
 def main() -> int:
-    """Print the step's milliseconds, or inf without native kernels. Return 1 if the step was slow on a busy machine."""
+    """Print the step time in milliseconds, or inf if there are no native kernels.
+
+    Return 1 if the step was slow on a busy machine.
+    """
     try:
         milliseconds = measure()
     except NativeError as error:  # without kernels, the result is final too

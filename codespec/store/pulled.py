@@ -1,4 +1,4 @@
-"""The store of pulled models, each of which is a folder with a manifest in the user's data folder."""
+"""The store of pulled models in the user's data folder; each model is a folder with a manifest."""
 
 from __future__ import annotations
 

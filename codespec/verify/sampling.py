@@ -275,7 +275,7 @@ def _mix(value: int) -> int:
 
 
 def _mix_all(value: Hashes) -> Hashes:
-    """Apply SplitMix64's finalizer to an array, whose products wrap around."""
+    """Apply SplitMix64's finalizer to each element of an array, with products that wrap around."""
     value = value + np.uint64(0x9E3779B97F4A7C15)
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -277,7 +277,7 @@ class CodeEnd:
     def _follow_tail(self, byte: int) -> None:
         """Process a byte of the rest of the line after a finished block.
 
-        After the block, outer closing brackets, a terminator or the rest of the expression may follow. A word such as
+        The block may be followed by outer closing brackets, a terminator or the rest of the expression. A word such as
         `else` ends the completion, because another block of the statement begins there.
         """
         after = bytes(self._text[self._tail :]).lstrip(b" \t")

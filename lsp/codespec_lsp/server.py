@@ -143,7 +143,10 @@ class Server(LanguageServer):
 
 
 def add_features(server: Server) -> None:
-    """Register the features for every client. Features for some clients are registered at initialization."""
+    """Register the features for every client.
+
+    For clients without dynamic registration, features are registered at initialization.
+    """
     server.feature(types.INITIALIZE)(_initialize)
     server.feature(types.INITIALIZED)(_initialized)
     server.feature(types.WORKSPACE_DID_CHANGE_CONFIGURATION)(_configuration_changed)

@@ -182,7 +182,7 @@ class DocumentTree:
             await self.refresh()
 
     def outside(self, tip: int, seen_from: int) -> Outside:
-        """Return brackets or text opened before byte `seen_from` and still open at `tip`, or none during a parse."""
+        """Return what was opened before byte `seen_from` and is still open at `tip`, or nothing during a parse."""
         worker = self._worker
         if worker is None or self.parsing or sum(len(change.text) for change in self._changes) > MAX_CHANGED:
             return Outside()

@@ -136,7 +136,7 @@ def make_link(file: Path) -> None:
 @pytest.mark.parametrize("make", [make_short, make_long, make_pipe, make_link])
 def test_what_is_no_secret_is_one_sentence(make: Callable[[Path], None], folder: Path) -> None:
     make(own_folder() / "secret")
-    with pytest.raises(ConfigError, match=r"secret.*: remove it, and restart the daemon\.$"):
+    with pytest.raises(ConfigError, match=r"secret.*: delete the file, and restart the daemon\.$"):
         read_secret()
 
 

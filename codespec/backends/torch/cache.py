@@ -113,7 +113,7 @@ class KVCache:
             follower.copy(source, target, length)
 
     def keep_features(self, batch: Sequence[Rows], features: Tensor) -> None:
-        """Store a batch's features [rows, layers, size], and truncate all followers before the batch's positions."""
+        """Store a batch's features [rows, layers, size], and truncate dependent caches to the start of the batch."""
         assert self.features is not None
         begin = 0
         for rows in batch:

@@ -154,7 +154,7 @@ class NativeLinear(nn.Module):
     """A linear layer [*, in] -> [*, out] with 8-bit weights in blocks of 32, which are rounded while loading.
 
     `NativeLinear` is for models with parts that the native kernels can't compute: mixtures of experts, recurrent
-    layers, other norms and gates.
+    layers, unsupported norms and gates.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, kernels: Kernels) -> None:

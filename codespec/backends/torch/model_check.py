@@ -117,7 +117,7 @@ def why_unfit(network: nn.Module) -> str:
 
 
 def gap(got: Tensor, wanted: Tensor, dtype: torch.dtype) -> float:
-    """Return the relative difference of logits [rows, vocabulary], each row scaled by its largest value.
+    """Return the relative difference between two sets of logits [rows, vocabulary], scaled by each row's maximum.
 
     In float32 the result is the worst row's difference. In reduced precision the result is the median row's
     difference, because a mixture of experts may route a row to another expert, but wrong attention changes most rows.

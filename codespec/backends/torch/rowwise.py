@@ -58,7 +58,7 @@ def add_rms_norm(rows: Tensor, added: Tensor, weight: Tensor, eps: float) -> tup
 
 
 def make_angles(cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the angles for `rotate`, given cosine and sine [N, 1, size]; on a CPU, half of the sine is negated."""
+    """Return cosine and sine [N, 1, size] as `rotate` expects them: on a CPU, the first half of the sine is negated."""
     if sine.device.type == "cuda":
         return cosine, sine
     half = sine.shape[-1] // 2

@@ -1,4 +1,4 @@
-"""Code shared by the dialects: read the fields of a request, submit the request, collect or stream the reply.
+"""Code shared by the dialects: read a request's fields, submit the request, and collect or stream the reply.
 
 Each dialect has a table of the fields that its API documents but codespec does not support. An unsupported field that
 would change the reply is refused by name, unless its value is neutral (has no effect). An unsupported field that
