@@ -112,7 +112,9 @@ def owned_by(look: Callable[..., os.stat_result], owners: dict[Path, int]) -> Ca
 def test_a_secret_that_others_may_know_is_refused(mode: int, folder: Path) -> None:
     read_secret()
     (folder / "secret").chmod(mode)
-    with pytest.raises(ConfigError, match=f"could have read the secret in {folder / 'secret'}: delete the file, and restart"):
+    with pytest.raises(
+        ConfigError, match=f"could have read the secret in {folder / 'secret'}: delete the file, and restart"
+    ):
         read_secret()
 
 

@@ -82,7 +82,7 @@ def test_where_the_token_comes_from(tmp_path: Path) -> None:
     assert read_token(str(file), {}) == TOKEN
     assert read_token("", {"CODESPEC_SERVE_TOKEN": TOKEN}) == TOKEN
     assert read_token("", {}) == ""
-    for bad in ("short", "", "ä" * 20, "a b\x07" * 8):
+    for bad in ("few", "", "ä" * 20, "a b\x07" * 8):
         file.write_text(bad)
         with pytest.raises(ConfigError) as caught:
             read_token(str(file), {})
