@@ -22,8 +22,8 @@ from codespec_grammars.lexer import kept_from
 from codespec_grammars.workers import Worker, WorkerDied, prepare
 
 from codespec_lsp.buffer import Edit
+from codespec_lsp.name_scopes import SameName, find_same_name
 from codespec_lsp.outline import Block, Outline, outline
-from codespec_lsp.renames import SameName, find_same_name
 
 TREE_AFTER = 0.03  # seconds from a change to a parse: the completion is answered first
 AFRESH_AFTER = 2.0  # seconds without a change before a parse that does not reuse the old tree

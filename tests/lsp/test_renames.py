@@ -6,14 +6,15 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
-from codespec_lsp import renames
+from codespec_lsp import name_scopes
 from codespec_lsp.buffer import Buffer, Edit
 from codespec_lsp.line_edits import Change, Hunk
-from codespec_lsp.renames import MAX_PLACES, SameName, find_repeats, merge_last, renamed_name
+from codespec_lsp.name_scopes import SameName
+from codespec_lsp.renames import MAX_PLACES, find_repeats, merge_last, renamed_name
 from codespec_lsp.syntax import DocumentTree, SyntaxTree
 from tree_sitter import Node
 
-Descend = Callable[[Node, int], Iterator[renames._Step]]
+Descend = Callable[[Node, int], Iterator[name_scopes._Step]]
 
 
 class Typist:
@@ -181,16 +182,16 @@ def test_a_name_in_a_large_file_is_looked_up_only_where_it_stands() -> None:
     for rest in (10, 2000):
         typist = Typist(AREA + "def f(a):\n    return a\n" * rest).change(0, "w", "width")
         with pytest.MonkeyPatch.context() as patch:
-            count, descend = list[int](), renames._descend
+            count, descend = list[int](), name_scopes._descend
 
             def counted(
                 root: Node, start: int, count: list[int] = count, descend: Descend = descend
-            ) -> list[renames._Step]:
+            ) -> list[name_scopes._Step]:
                 found = list(descend(root, start))
                 count.append(len(found))
                 return found
 
-            patch.setattr(renames, "_descend", counted)
+            patch.setattr(name_scopes, "_descend", counted)
             assert typist.rows() == [(2, "    return width * h\n")]
         visited.append(sum(count))
     assert visited[0] == visited[1]
