@@ -28,7 +28,7 @@ from codespec.user_folders import cache_folder
 if TYPE_CHECKING:
     from codespec.backends.heads.drafting import HeadRunner
 
-Shape = tuple[int, int, int]  # rows, batch, context
+ForwardShape = tuple[int, int, int]  # rows, batch, context
 
 SHORT, LONG = 64, 1024  # contexts in tokens
 GRIDS = (  # (numbers of rows at the short context, at the long one), finest first
@@ -48,13 +48,13 @@ HEAD_ROWS, HEAD_BATCHES = (1, 2, 4, 16, 64), (2, 4, 8, 16)  # numbers of positio
 HEAD_TURNS, HEAD_SECONDS = 5, 0.5  # after two turns, no turn starts later than HEAD_SECONDS
 
 
-def measure(models: Sequence[LanguageModel], budget: float) -> list[dict[Shape, float]]:
+def measure(models: Sequence[LanguageModel], budget: float) -> list[dict[ForwardShape, float]]:
     """Return the seconds of a forward by shape (rows, batch, context) for each model. Empties all cache slots.
 
     Every sweep times all models, so that a busy minute does not make one model look cheap relative to another.
     """
     shapes = [_grid(model, budget / len(models)) for model in models]
-    taken: list[dict[Shape, list[float]]] = [{shape: [] for shape in grid} for grid in shapes]
+    taken: list[dict[ForwardShape, list[float]]] = [{shape: [] for shape in grid} for grid in shapes]
     began, sweeps = time.perf_counter(), 0
     while not sweeps or (sweeps < MAX_SWEEPS and (time.perf_counter() - began) * (1 + 0.5 / sweeps) < budget):
         for model, grid, found in zip(models, shapes, taken, strict=True):
@@ -68,7 +68,7 @@ def measure(models: Sequence[LanguageModel], budget: float) -> list[dict[Shape, 
     return [{shape: median_low(times) for shape, times in found.items()} for found in taken]
 
 
-def _grid(model: LanguageModel, budget: float) -> list[Shape]:
+def _grid(model: LanguageModel, budget: float) -> list[ForwardShape]:
     """Return the finest grid of shapes that can be timed three times within the budget."""
     assert model.cache is not None
     long = min(LONG, model.cache.capacity - 64)
@@ -85,7 +85,7 @@ def empty_slots(model: LanguageModel) -> None:
         model.rollback(slot, 0)
 
 
-def shapes_of(short: Sequence[int], at_long: Sequence[int], batches: Sequence[int], long: int) -> list[Shape]:
+def shapes_of(short: Sequence[int], at_long: Sequence[int], batches: Sequence[int], long: int) -> list[ForwardShape]:
     """List the shapes to time: single texts with these numbers of rows at a short and a long context, and batches."""
     found = [(rows, 1, SHORT) for rows in short]
     if long > SHORT:
@@ -93,7 +93,7 @@ def shapes_of(short: Sequence[int], at_long: Sequence[int], batches: Sequence[in
     return sorted(found + [(batch, batch, SHORT) for batch in batches])
 
 
-def time_forward(model: LanguageModel, shape: Shape) -> float:
+def time_forward(model: LanguageModel, shape: ForwardShape) -> float:
     """Return the seconds of one forward of this shape, from ids to logits, in slots 0 to batch - 1."""
     rows, batch, context = shape
     return time_rows(model, [rows // batch] * batch, context)
@@ -179,14 +179,14 @@ def measure_table(
 
 
 def table_of(
-    target: LanguageModel, drafters: Mapping[str, LanguageModel], times: Sequence[Mapping[Shape, float]]
+    target: LanguageModel, drafters: Mapping[str, LanguageModel], times: Sequence[Mapping[ForwardShape, float]]
 ) -> CostTable:
     """Build a cost table from the forward times of the target and the drafters, and measure the cost of a draft."""
     first, *others = map(_cost, times)
     return CostTable(first, dict(zip(drafters, others, strict=True)), _draft_seconds(target))
 
 
-def _cost(times: Mapping[Shape, float]) -> ForwardCost:
+def _cost(times: Mapping[ForwardShape, float]) -> ForwardCost:
     return ForwardCost.from_points(Point(*shape, seconds) for shape, seconds in times.items())
 
 
@@ -204,7 +204,7 @@ def _draft_seconds(target: LanguageModel) -> float:
     return median(times) + COLDER + HANDLING
 
 
-def measure_head(runner: HeadRunner) -> Mapping[Shape, float]:
+def measure_head(runner: HeadRunner) -> Mapping[ForwardShape, float]:
     """Return the seconds of a head's first forward by shape (positions to read, batch, context).
 
     Empties all slots of the head's cache.
@@ -219,7 +219,7 @@ def measure_head(runner: HeadRunner) -> Mapping[Shape, float]:
 
     slots, long = len(runner.cache.done), min(LONG, runner.cache.kept.capacity - 64)
     shapes = shapes_of(HEAD_ROWS, HEAD_ROWS, [batch for batch in HEAD_BATCHES if batch <= slots], long)
-    taken: dict[Shape, list[float]] = {shape: [] for shape in shapes}
+    taken: dict[ForwardShape, list[float]] = {shape: [] for shape in shapes}
     with torch.inference_mode():
         for _ in turns(HEAD_SECONDS, HEAD_TURNS, 2):
             for shape, times in taken.items():

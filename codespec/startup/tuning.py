@@ -25,7 +25,7 @@ from codespec.speculation.cost_policy import CostPolicy
 from codespec.speculation.policy import DraftPolicy, Ds4Table, FixedLength
 from codespec.startup.timing import (
     SHORT,
-    Shape,
+    ForwardShape,
     empty_slots,
     kept_file,
     kept_table,
@@ -196,7 +196,7 @@ def choose_threads(model: LanguageModel, most: int, budget: float = 1.0) -> int:
     counts = sorted({*(1 << power for power in range(most.bit_length())), most})
     times: dict[int, list[float]] = {count: [] for count in counts}
     rows = min(8, model.spec.max_length - 1)
-    verify: Shape = (rows, 1, min(SHORT, model.spec.max_length - rows))
+    verify: ForwardShape = (rows, 1, min(SHORT, model.spec.max_length - rows))
     began = time.perf_counter()
     while not times[most] or time.perf_counter() - began < budget:
         for threads, found in times.items():

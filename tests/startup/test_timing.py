@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from codespec.startup import timing
-from codespec.startup.timing import Shape, measure
+from codespec.startup.timing import ForwardShape, measure
 from codespec.startup.tuning import choose_threads
 from tests.pairs import model
 
@@ -22,9 +22,9 @@ def one_thread() -> Iterator[None]:
 
 def test_the_median_of_several_visits_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy or lucky moment hits every shape once and none of the results."""
-    visits: dict[Shape, int] = {}
+    visits: dict[ForwardShape, int] = {}
 
-    def forward(_: object, shape: Shape) -> float:
+    def forward(_: object, shape: ForwardShape) -> float:
         visits[shape] = visits.get(shape, 0) + 1
         return {0: 9.0, 1: 1e-9}.get((visits[shape] + shape[0]) % 5, 1e-6 * shape[0])
 

@@ -30,8 +30,8 @@ from codespec.backends.language_model import (
 from codespec.backends.memory_plan import demand_memory
 from codespec.backends.native.weights import (
     PATH,
+    ModelShape,
     Reader,
-    Shape,
     load_weights,
     map_file_tensors,
     map_folder_tensors,
@@ -50,7 +50,7 @@ class NativeModel(LanguageModel):
     """A language model whose steps run in the native library."""
 
     def __init__(
-        self, name: str, architecture: str, shape: Shape, weights: Weights, tokenizer: TextTokenizer, exact: bool
+        self, name: str, architecture: str, shape: ModelShape, weights: Weights, tokenizer: TextTokenizer, exact: bool
     ) -> None:
         spec = ModelSpec(
             name=name,

@@ -47,7 +47,7 @@ FLOATS: Mapping[int, Callable[[bytes], Floats]] = {
 # GGUF's names of a folder's tensors: outside the layers, and in a layer.
 _OUTER = {theirs: ours for ours, theirs in OUTER.items()}
 _INNER = {theirs: ours for ours, theirs in (*LLAMA.items(), *HEAD_NORMS.items(), *PHI3.items())}
-_SHARED = (  # fields that `Weights` takes over from `Shape`
+_SHARED = (  # fields that `Weights` takes over from `ModelShape`
     *("heads", "key_heads", "size", "rotated", "halves", "base", "factor", "epsilon"),
     *("embedding_scale", "residual_scale", "attention_scale", "logit_scale"),
 )
@@ -64,7 +64,7 @@ def refused(where: Path, feature: str) -> Unsupported:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ModelShape:
     """Sizes and constants from a model's configuration. Fields not listed here have the same meaning as in `Weights`.
 
     context  maximum length of a text in tokens
@@ -94,7 +94,7 @@ class Shape:
     tied: bool = False
 
 
-def read_file_shape(header: Header) -> Shape:
+def read_file_shape(header: Header) -> ModelShape:
     """Read a model's shape from a GGUF file. Raises ModelError for a model that the native kernels do not support."""
     settings = Settings(header)
     if settings.name not in NATIVE_GGUF:
@@ -117,7 +117,7 @@ def read_file_shape(header: Header) -> Shape:
             "attention_scale": settings.real("attention.scale", 0.0),
             "logit_scale": 1 / settings.real("logit_scale", 1.0),
         }
-    shape = Shape(
+    shape = ModelShape(
         layers=settings.whole("block_count"),
         hidden=hidden,
         inner=settings.same("feed_forward_length", 0),
@@ -137,7 +137,7 @@ def read_file_shape(header: Header) -> Shape:
     return shape
 
 
-def read_folder_shape(folder: Path, config: Json) -> Shape:
+def read_folder_shape(folder: Path, config: Json) -> ModelShape:
     """Read a model's shape from config.json. Raises ModelError for a model that the native kernels do not support."""
     try:
         return _folder_shape(folder, config)
@@ -145,7 +145,7 @@ def read_folder_shape(folder: Path, config: Json) -> Shape:
         raise broken(folder / "config.json", f"{type(error).__name__}: {error}") from error
 
 
-def _folder_shape(folder: Path, config: Json) -> Shape:
+def _folder_shape(folder: Path, config: Json) -> ModelShape:
     family = config.get("model_type")
     if family not in NATIVE_TYPES:
         raise refused(folder, f"the architecture {family!r}")
@@ -171,7 +171,7 @@ def _folder_shape(folder: Path, config: Json) -> Shape:
             "attention_scale": float(config.get("attention_multiplier", 0.0)),
             "logit_scale": 1 / float(config.get("logits_scaling", 1.0)),
         }
-    return Shape(
+    return ModelShape(
         layers=int(config["num_hidden_layers"]),
         hidden=hidden,
         inner=int(config["intermediate_size"]),
@@ -291,7 +291,7 @@ class Reader:
                 data.madvise(mmap.MADV_DONTNEED)
 
 
-def load_weights(shape: Shape, reader: Reader) -> Weights:
+def load_weights(shape: ModelShape, reader: Reader) -> Weights:
     """Pack a model's weights. Raises ModelError for a model that the native kernels do not support."""
     embedding, rows = reader.rows("token_embd.weight", shape.hidden)
     untied = reader.has("output.weight") and not shape.tied
@@ -321,7 +321,7 @@ def load_weights(shape: Shape, reader: Reader) -> Weights:
     return weights
 
 
-def _layer(reader: Reader, at: str, shape: Shape) -> Layer:
+def _layer(reader: Reader, at: str, shape: ModelShape) -> Layer:
     queries, keys, hidden, inner = shape.heads * shape.size, shape.key_heads * shape.size, shape.hidden, shape.inner
     sizes = {"attn_q": queries, "attn_k": keys, "attn_v": keys, "attn_output": hidden}
     if reader.has(f"{at}attn_qkv.weight"):

@@ -23,7 +23,7 @@ from codespec.backends.language_model import CAPACITY_UNIT
 from codespec.backends.torch.cache import KVCache
 from codespec.backends.torch.cuda.launch import DeviceRows, Scoring
 from codespec.backends.torch.linear import ROWS
-from codespec.backends.torch.recurrent_states import Plan, States
+from codespec.backends.torch.recurrent_states import StatePlan, States
 
 NAME = "codespec"
 KEY_BLOCK = 512  # keys per block, as in torch's CPU attention
@@ -83,7 +83,7 @@ class ForwardContext:
     masks: dict[tuple[int, ...], Tensor] = field(default_factory=dict)
     targets: tuple[Tensor, Tensor] | None = None  # slots and positions of all rows
     states: States | None = None
-    plans: list[Plan] = field(default_factory=list)
+    plans: list[StatePlan] = field(default_factory=list)
 
     def write(self, layer: int, keys: Tensor, values: Tensor) -> None:
         """Write keys and values [kv_heads, N, size] of all rows to their slots, in one call for all spans."""

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from codespec.backends.torch.attention import Seam
-from codespec.backends.torch.recurrent_states import LayerStates, Plan, StateShape
+from codespec.backends.torch.recurrent_states import LayerStates, StatePlan, StateShape
 from codespec.backends.torch.rowwise import steady
 
 Step = Callable[[Tensor, Tensor, Tensor | None], None]  # reads a state, writes the next state and the row's output
@@ -87,7 +87,7 @@ class RecurrentLayer(nn.Module):
             at += len(part)
         return self.finish(out, gate, hidden_states.dtype)[None]
 
-    def _run(self, store: LayerStates, plan: Plan, part: Tensor, steps: Sequence[Step], out: Tensor) -> None:
+    def _run(self, store: LayerStates, plan: StatePlan, part: Tensor, steps: Sequence[Step], out: Tensor) -> None:
         """Run the steps of one sequence, and store the states and rows that later forward passes need."""
         states, slot = store.states[plan.slot], plan.slot
         if plan.first in plan.copies:
@@ -102,7 +102,7 @@ class RecurrentLayer(nn.Module):
                     self._keep(store, plan, part, position + 1, run.target)
         store.rows[slot, plan.write_at : plan.write_at + plan.kept_rows] = part[-plan.kept_rows :]
 
-    def _keep(self, store: LayerStates, plan: Plan, part: Tensor, position: int, source: int) -> None:
+    def _keep(self, store: LayerStates, plan: StatePlan, part: Tensor, position: int, source: int) -> None:
         index, begin = plan.copies[position], position - plan.first
         store.states[plan.slot, 2 + index] = store.states[plan.slot, source]
         store.before[plan.slot, index] = part[begin : begin + self.history]

@@ -86,7 +86,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class StatePlan:
     """The work of every layer for one sequence in a forward pass."""
 
     slot: int
@@ -167,16 +167,16 @@ class States:
                 layer.before[target, index] = layer.before[source, index]
         self.places[target] = Place(base, length, length, blank=False, kept=kept)
 
-    def plan(self, batch: Sequence[Rows]) -> list[Plan]:
+    def plan(self, batch: Sequence[Rows]) -> list[StatePlan]:
         """Plan a forward pass, whose slots count as empty until `finish`, so an interruption leaves no wrong state."""
         return [self._plan(rows.slot, rows.start, len(rows.ids)) for rows in batch]
 
-    def finish(self, plans: Sequence[Plan]) -> None:
+    def finish(self, plans: Sequence[StatePlan]) -> None:
         """Record the new positions of the slots. Call `finish` after all layers have run."""
         for plan in plans:
             self.places[plan.slot] = plan.after
 
-    def _plan(self, slot: int, start: int, count: int) -> Plan:
+    def _plan(self, slot: int, start: int, count: int) -> StatePlan:
         place, after = self._begin(slot, start)
         tip = place.tip if place.tip is not None and place.tip <= start else None
         settled = min(place.settled, start)
@@ -203,7 +203,7 @@ class States:
         after.tip = after.end = start + count
         after.settled = after.base
         first, moved = runs[0].first, after.base - place.base
-        return Plan(
+        return StatePlan(
             slot=slot,
             start=start,
             rows=count,

@@ -25,7 +25,7 @@ from codespec.backends.memory_plan import Need, make_room
 from codespec.backends.torch.loader import find_device
 from codespec.backends.torch.model import TorchModel
 from codespec.startup.batch_invariance import CHUNK, LENGTH
-from codespec.startup.timing import Shape as Cell
+from codespec.startup.timing import ForwardShape as Cell
 from codespec.startup.timing import time_forward, timed
 from codespec.store.machine import processor
 from codespec_lab.bench.harness import Figures, Scenario, in_turn

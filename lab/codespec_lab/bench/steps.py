@@ -12,7 +12,7 @@ from statistics import median
 
 from codespec.speculation.cost_model import CostTable
 from codespec.speculation.policy import Batch, DraftPlan, DraftPolicy, StepResults
-from codespec.startup.timing import Shape, measure, table_of
+from codespec.startup.timing import ForwardShape, measure, table_of
 from codespec_lab.bench.pair import Pair
 
 SWEEP_SECONDS = 6.0
@@ -82,7 +82,7 @@ def measure_costs(pair: Pair, seconds: float | None = None) -> CostTable:
     `seconds` (default ALL_SECONDS), at least one.
     """
     models = [pair.target, *pair.drafters.values()]
-    found: list[dict[Shape, list[float]]] = [{} for _ in models]
+    found: list[dict[ForwardShape, list[float]]] = [{} for _ in models]
     end = time.perf_counter() + (ALL_SECONDS if seconds is None else seconds)
     while not found[0] or time.perf_counter() < end:
         for times, visited in zip(found, measure(models, SWEEP_SECONDS), strict=True):

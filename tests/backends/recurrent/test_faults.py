@@ -10,7 +10,7 @@ import pytest
 from torch import Tensor
 
 from codespec.backends.torch.recurrent_layers import RecurrentLayer
-from codespec.backends.torch.recurrent_states import LayerStates, Plan, Run, States
+from codespec.backends.torch.recurrent_states import LayerStates, Run, StatePlan, States
 from tests.backends.rounds import Replay, random_rounds
 from tests.tiny_models import tiny_model
 
@@ -34,7 +34,7 @@ def around_runs(patch: Patch, wrong: Callable[..., None]) -> None:
 def one_row_too_few(patch: Patch) -> None:
     """Repeat all accepted rows but the first."""
 
-    def wrong(run: Any, layer: RecurrentLayer, store: LayerStates, plan: Plan, *rest: Any) -> None:
+    def wrong(run: Any, layer: RecurrentLayer, store: LayerStates, plan: StatePlan, *rest: Any) -> None:
         runs = tuple(
             Run(one.first + 1, one.last, one.source, one.target) if one.last <= plan.start else one for one in plan.runs
         )
@@ -46,7 +46,7 @@ def one_row_too_few(patch: Patch) -> None:
 def convolution_not_rolled_back(patch: Patch) -> None:
     """Let the convolution look back at the rows before the tip."""
 
-    def wrong(run: Any, layer: RecurrentLayer, store: LayerStates, plan: Plan, part: Tensor, *rest: Any) -> None:
+    def wrong(run: Any, layer: RecurrentLayer, store: LayerStates, plan: StatePlan, part: Tensor, *rest: Any) -> None:
         run(layer, store, plan, part, *rest)
         store.rows[plan.slot, : layer.history] = part[-layer.history :]
 
@@ -56,7 +56,7 @@ def convolution_not_rolled_back(patch: Patch) -> None:
 def a_neighbours_state(patch: Patch) -> None:
     """Read and write the state of another slot."""
 
-    def wrong(run: Any, layer: RecurrentLayer, store: LayerStates, plan: Plan, *rest: Any) -> None:
+    def wrong(run: Any, layer: RecurrentLayer, store: LayerStates, plan: StatePlan, *rest: Any) -> None:
         moved = LayerStates(store.states.roll(1, 0), store.rows, store.before) if plan.slot == 1 else store
         run(layer, moved, plan, *rest)
 
