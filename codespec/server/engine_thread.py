@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from codespec.api.config import SHIPPED, EngineConfig
 from codespec.engine.job import Job, RequestHandle
-from codespec.engine.queue import Delivery, Queue
+from codespec.engine.queue import Delivery, PrefetchCache, Queue
 from codespec.errors import CodespecError, RequestError, ServeError, TokenizerError
 from codespec.sequence import Sequence as Text
 from codespec.server.daemon import Loaded, Progress, Result, Source, stopping
@@ -188,7 +188,7 @@ class EngineThread(Source):
         """Free the engine and return its metrics. Handlers can still read the other fields of `loaded`."""
         assert self.loaded is not None
         self.loaded, self.engine = replace(self.loaded, engine=None), None
-        self.queue.finish = lambda sequence, reason: None
+        self.queue.finish, self.queue.prefetched = lambda sequence, reason: None, PrefetchCache()
         release_memory()
         self.progress, self.state = Progress("models freed"), "idle"
         return self.loaded.metrics

@@ -11,6 +11,7 @@ from codespec.api.types import Completion, CompletionRequest, DoneEvent, RoundEv
 from codespec.engine.job import Job, Message, Priority, RequestHandle, answers, follow_up
 from codespec.engine.queue import MAX_AGE, MAX_DOCUMENTS, NOTE, PrefetchCache
 from codespec.errors import ServeError
+from codespec.server.daemon import Loaded
 from tests.server.fakes import FakeEngine, answer, thread_of
 
 REQUEST = CompletionRequest(prefix="abc", max_tokens=20, document="a", shape="auto")
@@ -207,6 +208,16 @@ def test_it_can_be_turned_off() -> None:
     harness.admit(REQUEST)
     harness.rounds()
     assert len(harness.requested) == 1 and not len(harness.queue.prefetched)
+
+
+def test_it_goes_with_the_models_that_wrote_it() -> None:
+    harness = Harness()
+    harness.admit(REQUEST)
+    harness.rounds()
+    assert len(harness.queue.prefetched) == 1
+    harness.thread.loaded = Loaded.of(harness.engine, "toy", 512, 4)
+    harness.thread._free()
+    assert not len(harness.queue.prefetched)
 
 
 def messages(text: str, reason: Any = "stop") -> list[Message]:

@@ -130,11 +130,13 @@ def read_longrope(settings: Settings, rotated: int) -> Json:
 def _llama3(header: Header, base: float, head: int) -> Json:
     """Return the published settings of Llama 3's rotary scaling that yield the rotary factors in the file."""
     stored = _read_factors(header, FACTORS)
+    if stored.size != -(-head // 2):  # before arrays of a size that only the header states
+        raise unreadable(header, "its rotary factors")
     for scale in (8.0, 32.0, 16.0, 4.0):
         values: Json = {"factor": scale, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
         values["original_max_position_embeddings"] = 8192
         factors = llama3_factors(values, base, head)
-        if factors.shape == stored.shape and np.allclose(factors, stored, rtol=1e-5):
+        if np.allclose(factors, stored, rtol=1e-5):
             return {"rope_type": "llama3", **values}
     raise unreadable(header, "its rotary factors")
 

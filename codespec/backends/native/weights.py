@@ -211,8 +211,9 @@ def map_folder_tensors(files: ModelFiles) -> dict[str, Stored]:
     """Map a folder's weight files, and return the tensors by GGUF name. Raises ModelError for unsupported tensors."""
     tensors: dict[str, Stored] = {}
     for file in weight_files(files.path):
-        data = _map(file)
-        for start, tensor in files.layouts[file] if file in files.layouts else read_layout(file):
+        layout = files.layouts[file] if file in files.layouts else read_layout(file)
+        data = _map(file)  # after its header was checked
+        for start, tensor in layout:
             if tensor.is_buffer:
                 continue
             if tensor.dtype not in DTYPES:

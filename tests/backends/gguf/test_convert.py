@@ -20,7 +20,7 @@ from safetensors.torch import load_file as load_torch
 from transformers import AutoModelForCausalLM
 
 from codespec.backends.gguf import convert as converter
-from codespec.backends.gguf import weights
+from codespec.backends.gguf import settings, weights
 from codespec.backends.gguf.convert import convert
 from codespec.backends.gguf.header import MAGIC, Header, read_header
 from codespec.backends.gguf.tokenizer import read_vocabulary
@@ -309,6 +309,15 @@ def test_sizes_that_are_not_in_the_file_take_no_memory(
         assert tracemalloc.get_traced_memory()[1] < MANY
     finally:
         tracemalloc.stop()
+
+
+def test_rotary_factors_are_counted_before_more_of_them_are_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    header = read_header(write_model(tmp_path / "m.gguf", "llama3"))
+    monkeypatch.setattr(settings, "llama3_factors", lambda *_: pytest.fail("the size of the header is believed"))
+    with pytest.raises(ModelError, match="its rotary factors"):
+        settings._llama3(header, 500000.0, MANY)
 
 
 def test_a_file_cut_anywhere_is_one_sentence(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ import torch
 from codespec_native.library import Floats, Model, Pool, find_path, paths
 
 from codespec.backends.gguf.header import read_header
-from codespec.backends.native.weights import Reader, load_weights, map_file_tensors, read_file_shape
+from codespec.backends.native.weights import Reader, load_weights, map_file_tensors, map_folder_tensors, read_file_shape
 from codespec.errors import ModelError
 from tests.backends.gguf.files import network, write_model
 
@@ -85,3 +87,10 @@ def test_what_the_kernels_do_not_compute_is_refused_by_name(case: str, feature: 
 def test_a_tensor_in_an_unread_format_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"format \d+ of .*; F32, F16, Q4_0, .* are read"):
         load(write_model(tmp_path / "m.gguf", "llama", "MXFP4"))
+
+
+def test_a_missing_shard_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": {"a": "gone.safetensors"}}')
+    files: Any = SimpleNamespace(path=tmp_path, layouts={})
+    with pytest.raises(ModelError, match=r"gone\.safetensors can't be read"):
+        map_folder_tensors(files)
