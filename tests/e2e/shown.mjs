@@ -51,7 +51,11 @@ export class Shown {
     const response = await request.response();
     if (!response.ok()) return;
     const answer = { asked: request.postDataJSON(), text: "", rounds: [], done: null };
-    for (const block of (await response.text()).split("\n\n")) {
+    const text = await response.text().catch((error) => {
+      if (!error.message.includes("navigated away")) throw error;
+      return ""; // the scenario loaded the page again, and Chromium has dropped the body
+    });
+    for (const block of text.split("\n\n")) {
       const [, name, data] = /^event: (\w+)\ndata: (.*)$/.exec(block) ?? [];
       if (name === "text") answer.text += JSON.parse(data).text;
       if (name === "round") answer.rounds.push(JSON.parse(data));
