@@ -131,7 +131,9 @@ def read_json(file: Path) -> dict[str, Any]:
         value = read_json_file(file)
     except (TooLarge, Unreadable) as error:
         raise TokenizerError(f"{file} can't be read ({error})", "fetch the model again") from error
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise TokenizerError(f"{file} can't be read ({error.strerror})", "make the file readable") from error
+    except ValueError as error:
         fix = "fetch the model again, or save the file as UTF-8 without a byte-order mark"
         raise TokenizerError(f"{file} is not valid JSON", fix) from error
     if not isinstance(value, dict):

@@ -186,5 +186,6 @@ def read_token(file: str, environment: Mapping[str, str] | None = None, least: i
             why = str(error) if isinstance(error, Unreadable) else type(error).__name__
             raise ConfigError(f"The token file {file} can't be read ({why})", "check its path and mode") from error
     if (token or file) and (len(token) < least or not token.isascii() or not token.isprintable()):
-        raise ConfigError(f"The token in {where} is too short or not ASCII", f"use {least} or more ASCII characters")
+        fix = f"use {least} or more printable ASCII characters"
+        raise ConfigError(f"The token in {where} is too short or not printable ASCII", fix)
     return token

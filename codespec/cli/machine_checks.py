@@ -125,7 +125,7 @@ def _check_model(role: str, name: str) -> tuple[Finding, ModelFacts | None]:
     """Return the finding about a model, and the facts from its files (None if the model can't be used)."""
     model = resolve(name)
     if model.fetched() is None:
-        fix = "run `codespec models pull`, or let the first start fetch it"
+        fix = f"let the first start fetch it, or run `codespec models pull {name}`"
         return warning(role, f"{name} is a hub id and not on this machine yet", fix), None
     facts = read_facts(model)
     return describe(role, facts), None if facts.reasons else facts

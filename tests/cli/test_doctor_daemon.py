@@ -96,7 +96,7 @@ def test_the_token(look: Look, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         )
     assert "can't be read" in look("--token-file", tmp_path / "none")["token"]
     file.write_text("short")
-    assert "too short or not ASCII: use" in look("--token-file", file)["token"]
+    assert "too short or not printable ASCII: use" in look("--token-file", file)["token"]
     monkeypatch.setenv("CODESPEC_SERVE_HOST", "0.0.0.0")
     assert "Other machines can reach 0.0.0.0, and nothing authenticates them: give" in look()["token"]
 

@@ -23,7 +23,7 @@ def test_blanks_around_a_token_do_not_count(around: str, tmp_path: Path) -> None
 
 def test_a_token_of_blanks_is_none() -> None:
     assert read_token("", {TOKEN_VARIABLE: " \n"}) == ""
-    with pytest.raises(ConfigError, match="too short or not ASCII"):
+    with pytest.raises(ConfigError, match="too short or not printable ASCII"):
         read_token("", {TOKEN_VARIABLE: " " * 20 + "short"})
 
 
