@@ -175,8 +175,9 @@ def test_who_stops_typing_finds_the_next_prompt_read(monkeypatch: pytest.MonkeyP
             await client.texts(1, 0)
             client.type(4, 1, 0, "z")
             await client.texts(1, 1)
-            await until(lambda: len(fake.warmed) == 3)
-            assert [asked.body["version"] for asked in fake.warmed] == [2, 3, 4]
+            await until(lambda: fake.warmed[-1].body["version"] == 4)
+            *between, _ = [asked.body["version"] for asked in fake.warmed]
+            assert between in ([2, 3], [2, 3, 3]), "on a busy machine, once more after the request at version 3"
 
     run(scenario())
 
