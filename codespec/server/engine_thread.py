@@ -188,7 +188,8 @@ class EngineThread(Source):
         """Free the engine and return its metrics. Handlers can still read the other fields of `loaded`."""
         assert self.loaded is not None
         self.loaded, self.engine = replace(self.loaded, engine=None), None
-        self.queue.finish, self.queue.prefetched = lambda sequence, reason: None, PrefetchCache()
+        self.queue.finish = lambda sequence, reason: None  # holds on to the engine otherwise
+        self.queue.prefetched = PrefetchCache()  # other models would write other texts
         release_memory()
         self.progress, self.state = Progress("models freed"), "idle"
         return self.loaded.metrics
