@@ -21,6 +21,7 @@ from codespec.cli import main
 from tests.tiny_models import tiny_network
 from tests.toy_tokenizers import MARKERS, toy_backend
 
+LONG = 8000  # tokens of a completion whose end no test waits for: seconds, even on a fast machine that is idle
 FOLDERS = TemporaryDirectory(prefix="codespec-pair-")  # for the whole test run
 SOURCE = '''"""Shapes."""
 
@@ -84,7 +85,7 @@ class Models:
         return [*self.pair, "--warmup", "0", "--policy", "fixed", "--draft-tokens", "8"]
 
 
-def write_model(folder: Path, kind: str, seed: int, positions: int = 2048) -> Path:
+def write_model(folder: Path, kind: str, seed: int, positions: int = 8192) -> Path:
     """Write a random Llama with one of the toy tokenizers as a complete Hugging Face folder."""
     backend = toy_backend(kind)
     network = tiny_network(

@@ -24,7 +24,7 @@ from codespec.client.connections import ProvenConnections
 from codespec.client.daemon_client import DaemonClient
 from codespec.client.starter import Starter, serve_command
 from codespec.user_folders import state_folder
-from tests.cli.conftest import Models, models  # noqa: F401
+from tests.cli.conftest import LONG, Models, models  # noqa: F401
 from tests.cli.processes import TOKEN
 from tests.full.fuzzing import dice, resident
 from tests.full.report import write_report
@@ -128,7 +128,7 @@ class Editor:
 
         async def write(session: aiohttp.ClientSession, number: int) -> None:
             nonlocal begun
-            body = {"prefix": f"def f{number}(x):\n", "max_tokens": 1900, "shape": "raw", "speculate": False}
+            body = {"prefix": f"def f{number}(x):\n", "max_tokens": LONG, "shape": "raw", "speculate": False}
             async with session.post(f"http://127.0.0.1:{self.port}{COMPLETE}", json=body) as reply:
                 assert await reply.content.readany()
                 begun += 1

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Models
+from tests.cli.conftest import LONG, Models
 from tests.cli.conftest import light_models as models  # noqa: F401
 from tests.cli.processes import SECONDS, TOKEN, TestedProcess, start
 from tests.server.daemons import wait_for
@@ -119,7 +119,7 @@ def test_a_second_signal_ends_at_once(models: Models) -> None:  # noqa: F811
     with daemon(*models.flags, "--drain-seconds", "600") as served:
         served.until_ready()
         connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=SECONDS)
-        body = json.dumps({"prefix": "def f(x):\n", "max_tokens": 1900, "shape": "raw", "speculate": False})
+        body = json.dumps({"prefix": "def f(x):\n", "max_tokens": LONG, "shape": "raw", "speculate": False})
         connection.request("POST", "/v1/codespec/complete", body)
         assert connection.getresponse().read1(10)
         served.process.send_signal(signal.SIGINT)

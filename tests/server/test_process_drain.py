@@ -9,7 +9,7 @@ import socket
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
-from tests.cli.conftest import Models
+from tests.cli.conftest import LONG, Models
 from tests.cli.conftest import light_models as models  # noqa: F401
 from tests.cli.processes import SECONDS
 from tests.server.daemons import wait_for
@@ -22,7 +22,7 @@ HALF = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100
 
 def long(path: str, stream: bool) -> dict[str, object]:
     """Return a unique request: equal ones would share a computation, so none would wait."""
-    sizes = {"max_tokens": 1900, "n_predict": 1900, "options": {"num_predict": 1900}}
+    sizes = {"max_tokens": LONG, "n_predict": LONG, "options": {"num_predict": LONG}}
     return {**sizes, "prompt": f"# {path} {stream}\n", "stream": stream}
 
 
@@ -30,14 +30,14 @@ def test_one_limit_and_an_answer_for_everybody(models: Models) -> None:  # noqa:
     words = (*models.flags, "--max-batch", "4", "--drain-seconds", str(ALLOWED))
     with daemon(*words) as served, ThreadPoolExecutor(8) as pool, ExitStack() as stack:
         served.until_ready()
-        own = served.open("/v1/codespec/complete", {"prefix": "begins", "max_tokens": 1900, "shape": "raw"})
+        own = served.open("/v1/codespec/complete", {"prefix": "begins", "max_tokens": LONG, "shape": "raw"})
         streams = [own, *(served.open(path, long(path, stream=True)) for path in STREAMED)]
         for stream in streams:
             stack.callback(stream.close)
         begun = [stream.getresponse() for stream in streams]
         heads = [reply.read1(10) for reply in begun]
         waiting = [served.open(path, long(path, stream=False)) for path in STREAMED]
-        waiting.append(served.open("/v1/codespec/complete", {"prefix": "waits", "max_tokens": 1900, "shape": "raw"}))
+        waiting.append(served.open("/v1/codespec/complete", {"prefix": "waits", "max_tokens": LONG, "shape": "raw"}))
         for connection in waiting:
             stack.callback(connection.close)
         assert wait_for(lambda: served.num_open() == 8)

@@ -16,7 +16,7 @@ import pytest
 from codespec_lab.bench.daemon import connect
 
 from codespec.errors import DaemonError
-from tests.cli.conftest import Models
+from tests.cli.conftest import LONG, Models
 from tests.cli.conftest import light_models as models  # noqa: F401
 from tests.cli.processes import SECONDS, user_environment
 from tests.server.daemons import serving
@@ -25,7 +25,7 @@ from tests.server.forked import start_forked
 from tests.server.test_jobs import PATH, body, ends_of
 from tests.server.test_process import Process, daemon, over_unix
 
-ENDLESS = {"prefix": "def f(x):\n", "max_tokens": 1900, "shape": "raw", "speculate": False}
+ENDLESS = {"prefix": "def f(x):\n", "max_tokens": LONG, "shape": "raw", "speculate": False}
 DYING = """
 from codespec.cli import run_to_exit_code
 from codespec.engine.queue import Queue

@@ -17,12 +17,13 @@ import pytest
 from codespec.api.limits import MAX_BODY, MAX_SEPARATORS
 from codespec.files import MAX_JSON_DEPTH
 from codespec.server.dialects.llama_cpp import MAX_CONTENT
+from tests.cli.conftest import LONG
 from tests.cli.processes import SECONDS
 from tests.server.daemons import wait_for
 from tests.server.test_process import Process
 
 PATH = "/v1/codespec/complete"
-LONG = {"max_tokens": 1900, "n_predict": 1900, "options": {"num_predict": 1900}, "prompt": "def f(x):\n"}
+ENDLESS = {"max_tokens": LONG, "n_predict": LONG, "options": {"num_predict": LONG}, "prompt": "def f(x):\n"}
 CHAT = {"messages": [{"role": "user", "content": "x"}]}
 STREAMED = ("/v1/completions", "/completion", "/api/generate", "/v1/fim/completions", "/v1/chat/completions")
 
@@ -36,7 +37,7 @@ def test_what_waits_holds_its_request_only(real: Process) -> None:
     with ExitStack() as stack:
         opened = [real.open(path, lists) for path in STREAMED[:3]]
         for path in (*STREAMED, *STREAMED):
-            body = {**(CHAT if "chat" in path else {}), **LONG, "stream": True, **unused}
+            body = {**(CHAT if "chat" in path else {}), **ENDLESS, "stream": True, **unused}
             opened.append(real.open(path, json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()))
         for one in opened:
             stack.callback(one.close)
@@ -104,7 +105,7 @@ def test_a_long_text_is_tokenized_beside_the_others(real: Process) -> None:
     text = ("def first(values):\n    return values[0] + 17\n" * MAX_CONTENT)[:MAX_CONTENT]
     status, message = real.ask("POST", "/tokenize", {"content": text + "x"})
     assert (status, json.loads(message)["error"]["field"]) == (400, "content")
-    stream = real.open(PATH, {"prefix": "def f(x):\n", "max_tokens": 1900, "shape": "raw"})
+    stream = real.open(PATH, {"prefix": "def f(x):\n", "max_tokens": LONG, "shape": "raw"})
     reply = stream.getresponse()
     came: list[float] = []
     reader = threading.Thread(target=note_rounds, args=(reply, came))

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Models
+from tests.cli.conftest import LONG, Models
 from tests.cli.conftest import light_models as models  # noqa: F401
 from tests.cli.processes import SECONDS
 from tests.pairs import prompts
@@ -110,7 +110,7 @@ def test_a_users_own_connections_share(served: Served) -> None:
 
 def test_documents_of_one_name_are_each_clients_own(served: Served) -> None:
     """A newer request supersedes only the same client's older one."""
-    long = {"max_tokens": 1500, "document": "a.py"}
+    long = {"max_tokens": LONG, "document": "a.py"}
     older = served.open(next(PROMPTS), key="one", **long)
     assert wait_for(lambda: served.process.num_open() == 1)
     served.ask(next(PROMPTS), key="two", document="a.py")

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 from codespec_scale.relay import CUT, NONE_ANSWERS
 
-from tests.cli.conftest import Models, models, plain_environment  # noqa: F401
+from tests.cli.conftest import LONG, Models, models, plain_environment  # noqa: F401
 from tests.cli.processes import SECONDS, start, start_python, user_environment
 from tests.server.daemons import wait_for
 
@@ -145,7 +145,7 @@ def test_a_client_that_leaves_ends_its_work(up: Up) -> None:
         with closing(up.open("GET", "/health", session="leaves")) as connection:
             return int(json.loads(connection.getresponse().read())["open"])
 
-    body = {"prefix": "x = ", "max_tokens": 1900, "shape": "raw", "speculate": False}
+    body = {"prefix": "x = ", "max_tokens": LONG, "shape": "raw", "speculate": False}
     connection = up.open("POST", COMPLETE, body, session="leaves")
     assert connection.getresponse().read1(10) and num_open() == 1
     connection.close()

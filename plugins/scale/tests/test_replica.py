@@ -18,12 +18,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from codespec.client import proof
 from plugins.scale.tests.asgi import SERVER, Client, ask, living, scope
-from tests.cli.conftest import Models, plain_environment  # noqa: F401
+from tests.cli.conftest import LONG, Models, plain_environment  # noqa: F401
 from tests.cli.conftest import light_models as models  # noqa: F401
 from tests.cli.processes import TOKEN
 from tests.server.daemons import wait_for
 
-LONG = {"prefix": "def f(x):\n", "max_tokens": 1900, "shape": "raw", "speculate": False}
+ENDLESS = {"prefix": "def f(x):\n", "max_tokens": LONG, "shape": "raw", "speculate": False}
 
 
 def words(models: Models, *more: str) -> list[str]:  # noqa: F811
@@ -134,7 +134,7 @@ def test_it_proves_itself_for_the_address_of_the_client(pair: Pair) -> None:
 
 def test_a_client_that_leaves_ends_its_work(pair: Pair) -> None:
     async def run() -> None:
-        replica, data = pair.first, json.dumps(LONG).encode()
+        replica, data = pair.first, json.dumps(ENDLESS).encode()
         client = Client(data)
         asking = asyncio.create_task(
             replica(scope("POST", "/v1/codespec/complete", data), client.receive, client.reply.take)
@@ -158,7 +158,7 @@ def test_a_replica_ends_with_its_daemon(models: Models) -> None:  # noqa: F811
         left: list[int] = []
         replica = Replica(words(models), leave=left.append)
         async with living(replica):
-            client, data = Client(json.dumps(LONG).encode()), json.dumps(LONG).encode()
+            client, data = Client(json.dumps(ENDLESS).encode()), json.dumps(ENDLESS).encode()
             asking = asyncio.create_task(
                 replica(scope("POST", "/v1/codespec/complete", data), client.receive, client.reply.take)
             )
