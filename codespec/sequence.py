@@ -227,6 +227,10 @@ class Sequence:
         """Return the average number of bytes per generated target token, or 3.0 for fewer than 8 tokens."""
         return len(self.generated) / self.num_generated if self.num_generated >= 8 and self.generated else 3.0
 
+    def draft_bytes(self, cap: Cap) -> int:
+        """Return 1.25 times the expected number of bytes in `cap.tokens` target tokens."""
+        return max(1, round(cap.tokens * self.bytes_per_token() * 1.25))
+
     def _track(self) -> ContextTracker:
         """Return a new tracker at the cursor, which is after the held bytes."""
         request, outlook = self.request, self.outlook

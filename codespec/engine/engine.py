@@ -20,8 +20,8 @@ from codespec.engine.admission import Admission
 from codespec.engine.job import Job
 from codespec.engine.metrics import Metrics, RoundRecord
 from codespec.engine.queue import Queue, share_rows
-from codespec.engine.round import commit, completion_of, conclude, keep_drawn, to_candidates
-from codespec.proposers.base import Proposer, first_drafts
+from codespec.engine.round import commit, completion_of, conclude, first_drafts, keep_drawn, to_candidates
+from codespec.proposers.base import Proposer
 from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.lookup import SuffixProposer
 from codespec.sequence import Draft, Sequence, Verdict

@@ -1,4 +1,4 @@
-"""The stages of a round before and after the target's forward: convert drafts to candidates, and verdicts to text.
+"""The stages of a round before and after the target's forward: drafts become candidates, and verdicts become text.
 
 The end of a text is decided separately for each committed token and byte, so the text does not depend on the drafts.
 """
@@ -8,14 +8,35 @@ from __future__ import annotations
 import collections.abc
 import math
 import time
+from typing import TYPE_CHECKING
 
 from codespec.api.types import Completion, DoneEvent, FinishReason, RoundEvent, TextEvent, TokenLogprob
 from codespec.sequence import Candidates, Cap, Draft, Sequence, Verdict
 from codespec.text.align import complete_utf8_length, retokenize_batch
 from codespec.text.tokenizer import TextTokenizer
 
+if TYPE_CHECKING:
+    from codespec.proposers.base import Proposer  # the module loads torch
+
 UNKNOWN = -1  # stands for the id of a token that only another server knows
 NO_DRAFT = Candidates()
+
+
+def first_drafts(
+    proposers: collections.abc.Sequence[Proposer],
+    sequences: collections.abc.Sequence[Sequence],
+    caps: collections.abc.Sequence[Cap],
+) -> list[Draft]:
+    """Ask the proposers in order and return the first draft for each sequence, or an empty draft if there is none."""
+    drafts = [Draft()] * len(sequences)
+    for proposer in proposers:
+        own = [cap.of(proposer.name) for cap in caps]
+        waiting = [i for i, draft in enumerate(drafts) if not draft.text and not draft.ids and own[i].tokens]
+        if waiting:
+            found = proposer.propose([sequences[i] for i in waiting], [own[i] for i in waiting])
+            for i, draft in zip(waiting, found, strict=True):
+                drafts[i] = draft
+    return drafts
 
 
 def to_candidates(

@@ -36,28 +36,6 @@ class Proposer:
         """Free the resources of a sequence that has finished, or that is paused if `reason` is None."""
 
 
-def first_drafts(
-    proposers: collections.abc.Sequence[Proposer],
-    sequences: collections.abc.Sequence[Sequence],
-    caps: collections.abc.Sequence[Cap],
-) -> list[Draft]:
-    """Ask the proposers in order and return the first draft for each sequence, or an empty draft if there is none."""
-    drafts = [NOTHING] * len(sequences)
-    for proposer in proposers:
-        own = [cap.of(proposer.name) for cap in caps]
-        waiting = [i for i, draft in enumerate(drafts) if not draft.text and not draft.ids and own[i].tokens]
-        if waiting:
-            found = proposer.propose([sequences[i] for i in waiting], [own[i] for i in waiting])
-            for i, draft in zip(waiting, found, strict=True):
-                drafts[i] = draft
-    return drafts
-
-
-def budget_bytes(sequence: Sequence, cap: Cap) -> int:
-    """Return 1.25 times the expected number of bytes in `cap.tokens` target tokens."""
-    return max(1, round(cap.tokens * sequence.bytes_per_token() * 1.25))
-
-
 @dataclass(slots=True, eq=False, kw_only=True)
 class Guess:
     """A draft in progress, of at most `most` tokens of the proposer.

@@ -16,7 +16,7 @@ import numpy as np
 from codespec.api.types import CompletionRequest, FinishReason, fills_in
 from codespec.backends.language_model import LanguageModel, Logits, Rows, SlotPool, common_prefix, on_host
 from codespec.errors import FIELD, Fault, RequestError, TokenizerError
-from codespec.proposers.base import Guess, UnitProposer, budget_bytes
+from codespec.proposers.base import Guess, UnitProposer
 from codespec.sequence import Cap, Sequence
 from codespec.text.align import complete_utf8_length, resync
 from codespec.text.fim import Layout, Layouts, build_prompt
@@ -237,7 +237,7 @@ class DraftModel(UnitProposer[TextGuess]):
         if not in_step or text.length + units > self.context:
             return None
         held = sequence.known[len(sequence.generated) :]
-        budget = math.inf if text.shared else budget_bytes(sequence, cap)
+        budget = math.inf if text.shared else sequence.draft_bytes(cap)
         return TextGuess(
             sequence=sequence, cap=cap, most=units, budget=budget, held=held, as_ids=text.shared, text=text
         )

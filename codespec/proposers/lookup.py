@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from codespec.api.types import PREDICTION, FinishReason, Owner
 from codespec.backends.language_model import common_prefix
-from codespec.proposers.base import NOTHING, Proposer, budget_bytes
+from codespec.proposers.base import NOTHING, Proposer
 from codespec.sequence import Cap, Draft, Sequence
 
 # Lengths of suffixes in bytes. Matches of 3 bytes are right in a quarter of cases, of 8 bytes in 6 of 10 (lab/LOG.md).
@@ -77,7 +77,7 @@ class SuffixProposer(Proposer):
         known = sequence.known
         own = sequence.context + known
         held = known[len(sequence.generated) :]  # known, but not yet committed
-        size = budget_bytes(sequence, cap)
+        size = sequence.draft_bytes(cap)
         length, continuation = self._longest(own, self._sources(sequence), size)
         for index in self._files.of(sequence.request.owner):
             found, end = index.find(own[-MAX_MATCH:], length)
@@ -249,7 +249,7 @@ class PredictionProposer(Proposer):
             trace = self._traces[sequence] = Trace(text + end[shared:])
         trace.follow(sequence.generated, len(sequence.held))
         confidence = trace.confidence
-        size = 2 * budget_bytes(sequence, cap)
+        size = 2 * sequence.draft_bytes(cap)
         rest = end_after_spaces(trace.text[trace.at : trace.at + 2 * size], size) if trace.at >= 0 else b""
         if not rest or not cap.goes_on((confidence,)):
             return NOTHING

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codespec.api.types import CompletionRequest, Snippet
-from codespec.proposers.base import NOTHING, first_drafts
+from codespec.engine.round import first_drafts
+from codespec.proposers.base import NOTHING
 from codespec.proposers.lookup import MAX_MATCH, RECENT, SuffixProposer, end_after_spaces, longest_match
 from codespec.sequence import Candidates, Cap, Draft, Sequence
 from codespec.speculation.policy import WARM_UP, Ds4Table, FixedLength

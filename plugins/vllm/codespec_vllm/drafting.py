@@ -7,8 +7,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from codespec.engine.round import to_candidates
-from codespec.proposers.base import Proposer, first_drafts
+from codespec.engine.round import first_drafts, to_candidates
+from codespec.proposers.base import Proposer
 from codespec.sequence import Candidates, Sequence
 from codespec.speculation.cost_model import ForwardCost
 from codespec.speculation.policy import DraftPolicy, FixedLength, StepResults

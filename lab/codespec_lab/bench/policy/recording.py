@@ -15,7 +15,7 @@ from codespec.api.types import CompletionRequest, FinishReason
 from codespec.backends.language_model import LanguageModel, common_prefix
 from codespec.engine.engine import Engine
 from codespec.engine.round import to_candidates
-from codespec.proposers.base import NOTHING, Proposer, budget_bytes
+from codespec.proposers.base import NOTHING, Proposer
 from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.lookup import SuffixProposer, end_after_spaces
 from codespec.sequence import Cap, Draft, Sequence
@@ -104,7 +104,7 @@ class RecordingProposer(Proposer):
 
 def cut_lookup(draft: Draft, sequence: Sequence, cap: Cap) -> Draft:
     """Return a lookup's full draft as cut by a smaller cap."""
-    text = end_after_spaces(draft.text, budget_bytes(sequence, cap))
+    text = end_after_spaces(draft.text, sequence.draft_bytes(cap))
     return Draft(text, draft.source, (len(text),), draft.confidences)
 
 

@@ -17,7 +17,7 @@ from codespec.api.types import FinishReason
 from codespec.backends.language_model import LanguageModel, Rows
 from codespec.backends.torch.model import TorchModel
 from codespec.engine.engine import Engine
-from codespec.proposers.base import NOTHING, Proposer, budget_bytes
+from codespec.proposers.base import NOTHING, Proposer
 from codespec.proposers.draft_model import MAX_UNITS_A_TOKEN, REFILL, DraftModel
 from codespec.proposers.lookup import SuffixProposer
 from codespec.sequence import Cap, Draft, Sequence
@@ -207,7 +207,7 @@ class ReplayDrafter(Proposer):
             return 0, 1
         draft, shared = recorded.draft, recorded.draft.ids is not None
         most = cap.tokens if shared else min(MAX_UNITS_A_TOKEN * cap.tokens, self._context // REFILL)
-        budget = budget_bytes(sequence, cap)
+        budget = sequence.draft_bytes(cap)
         for units, end in enumerate(draft.ends, 1):
             enough = units >= most or (not shared and end >= budget)
             if enough or not cap.goes_on(draft.confidences[:units]):
