@@ -1,4 +1,4 @@
-"""The text of a document as lines, with columns in LSP's three position encodings; edits and recent deletions."""
+"""Store a document's text as lines, convert positions between LSP's encodings, and record edits and deletions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TextPosition:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """The replacement of `removed` by `text` at offset `start`, counted in code points of the text before the edit."""
+    """A replacement of `removed` with `text` at the offset `start`, in code points of the text before the edit."""
 
     start: int
     removed: str
@@ -87,7 +87,7 @@ class Deletions:
             self._places = [deletion, *self._places][:MAX_PLACES]
 
     def find(self, offset: int, before: str, after: str) -> str:
-        """Return the text deleted at the cursor, without the part typed again, or "" if nothing is left."""
+        """Return the longest text deleted at the cursor, without the part that the user typed again, or ""."""
         longest = ""
         for place in self._places:
             typed = offset - place.start
@@ -135,7 +135,7 @@ def split_lines(text: str, vim: bool = False) -> list[str]:
 
 
 def _vim_line_end(text: str) -> str:
-    """Return the line end of Vim's `fileformat`: \\r\\n if all lines end so, \\r if the text has no \\n, else \\n."""
+    """Return the line end that Vim detects: \\r\\n if all lines have it, \\r if the text has no \\n, else \\n."""
     if "\r" not in text:
         return "\n"
     if "\n" not in text:
@@ -167,7 +167,6 @@ class Buffer:
 
     @property
     def text(self) -> str:
-        """The whole text."""
         return "".join(self.lines)
 
     @property
@@ -177,7 +176,7 @@ class Buffer:
         return self._line_end or first[len(first.rstrip("\r\n")) :] or "\n"
 
     def position(self, line: int, character: int) -> TextPosition:
-        """Convert a client's position to a row and a column. As in LSP, positions outside the text are capped."""
+        """Convert a client's position to a row and a column. As in LSP, positions outside the text are clamped."""
         if line >= len(self.lines):
             return TextPosition(len(self.lines) - 1, len(self.lines[-1]))
         ends = "\n" if self._newlines_only else "\r\n"
@@ -188,7 +187,7 @@ class Buffer:
         return width(self.lines[position.row][: position.column], self.encoding)
 
     def offset(self, position: TextPosition) -> int:
-        """Return a position as an offset in code points."""
+        """Convert a position to an offset in code points."""
         return sum(map(len, self.lines[: position.row])) + position.column
 
     def at(self, offset: int) -> TextPosition:
@@ -199,7 +198,6 @@ class Buffer:
         return TextPosition(row, min(offset - start, len(self.lines[row])))
 
     def replace(self, start: TextPosition, end: TextPosition, text: str) -> Edit:
-        """Replace the range from `start` to `end` with `text`."""
         start, end = min(start, end), max(start, end)
         lines, first = self.lines, start.row
         edit = Edit(self.offset(start), self.between(start, end), text, start.row)
@@ -244,13 +242,11 @@ class Buffer:
         return self.lines[position.row][position.column : position.column + 1] if position.column >= 0 else ""
 
     def replace_all(self, text: str) -> Edit:
-        """Replace the whole text."""
         edit = Edit(0, self.text, text)
         self._set(text)
         return edit
 
     def between(self, start: TextPosition, end: TextPosition) -> str:
-        """Return the text between two positions."""
         if start.row == end.row:
             return self.lines[start.row][start.column : end.column]
         middle = "".join(self.lines[start.row + 1 : end.row])
@@ -302,7 +298,7 @@ def _joined(text: str) -> str:
 
 
 def width(text: str, encoding: Encoding) -> int:
-    """Return the length of a text in the client's units. A lone surrogate is counted like a character."""
+    """Return the length of a text in the client's units. A lone surrogate counts as a character."""
     if encoding == "utf-32" or text.isascii():
         return len(text)
     if encoding == "utf-16":

@@ -1,7 +1,7 @@
-"""Answer completion requests, from the cache or from the daemon, within a time budget.
+"""Answer completion requests from the cache or the daemon within a time budget.
 
-A request whose document has changed since its arrival is answered with ContentModified. A completion that is not
-complete within the budget continues to grow, and the client is notified of the additional text.
+A request whose document has changed since its arrival is answered with ContentModified. A completion that is unfinished
+at the end of the budget keeps growing, and the client is notified of the additional text.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class PendingRequest:
         return not self.selected and not self.resumes
 
     def is_beside(self, other: PendingRequest) -> bool:
-        """Return whether two requests need the same answer, such as those of an editor's menu and ghost text."""
+        """Return whether two requests need the same answer, such as requests for a menu and for ghost text."""
         place = (self.revision, self.offset, self.selected)
         return place == (other.revision, other.offset, other.selected) and self.edit_range == other.edit_range
 
@@ -104,7 +104,7 @@ class DocumentState:
                 request.wake.set()
 
     def let_linger(self, seconds: float) -> None:
-        """Stop all streams after a number of seconds, unless a request needs the streams before then."""
+        """Stop all streams after `seconds`, unless a request needs the streams before then."""
         if self.task is not None and not self.task.done():
             self.keep()
             self.linger = asyncio.get_running_loop().call_later(seconds, self.stop)
@@ -115,7 +115,6 @@ class DocumentState:
             self.linger.cancel()
 
     def stop(self) -> None:
-        """Stop all streams."""
         self.keep()
         if self.task is not None:
             self.task.cancel()
@@ -175,7 +174,6 @@ class Completer:
                 state.let_linger(AFTER_EDIT)
 
     def close(self, document: Document) -> None:
-        """Stop all work for a closed document."""
         state = self._states.pop(document.uri, None)
         if state is not None:
             state.supersede()
@@ -185,7 +183,7 @@ class Completer:
     async def answer(
         self, request: PendingRequest, generate: Generate, budget: float, alternatives: int
     ) -> list[Suggestion]:
-        """Return the suggestions to show within `budget` seconds, best first. Raises ContentModified."""
+        """Wait at most `budget` seconds, and return the suggestions to show, best first. Raises ContentModified."""
         state = self._states[request.document.uri]
         if request.stale or not (state.newest is None or state.newest.is_beside(request)):
             # The second condition finds the older of two equivalent requests, which a newer one did not supersede.

@@ -1,7 +1,7 @@
 """Cache completions, track how far the user types them, count acceptances and dismissals, and build LSP items.
 
-An item replaces the line before the cursor (only the end of a long line) and repeats the replaced text. Clients that
-leave an old suggestion on screen while the user types can then recognize a new suggestion as its continuation.
+An item replaces the line's text before the cursor, or only the end of a long text, and begins with the replaced text.
+Clients that leave an old suggestion on screen while the user types can then recognize its continuation.
 
 Editors report an acceptance by an item's command, by a notification, or only by the edit itself. The same acceptance
 may be reported several times and in any order, so only the furthest accepted position in each suggestion counts.
@@ -44,7 +44,7 @@ LINES, MAX_LINE = 2, 200  # lines up to the cursor that define a place; maximum 
 
 @dataclass(eq=False, slots=True)
 class CachedCompletion:
-    """A prompt's completion, `growing` while streamed and `done` once complete. Every change calls the `listeners`."""
+    """A prompt's completion, `growing` while streamed and `done` once complete. Each change calls the `listeners`."""
 
     prompt: TextAround
     text: str = ""
@@ -60,7 +60,6 @@ class CachedCompletion:
         return may_fit or self.prompt.rest(prompt, self.text) is not None
 
     def grow(self, piece: str) -> None:
-        """Append text."""
         self.text += piece
         for listener in list(self.listeners):
             listener()
@@ -78,7 +77,6 @@ class CompletionCache:
         self._completions: OrderedDict[int, CachedCompletion] = OrderedDict()
 
     def add(self, completions: Sequence[CachedCompletion]) -> None:
-        """Add new completions."""
         self._completions |= {each.number: each for each in completions}
         while len(self._completions) > MAX_CACHED:
             self._completions.popitem(last=False)
@@ -99,7 +97,6 @@ class CompletionCache:
         return matches
 
     def forget(self, uri: str) -> None:
-        """Drop the completions of a document."""
         for number in [number for number, each in self._completions.items() if each.prompt.uri == uri]:
             del self._completions[number]
 
@@ -147,7 +144,7 @@ class TypedPrefix:
 
 
 def is_accepted(piece: str) -> bool:
-    """Return whether text that one edit inserted was accepted, not typed by a key press or added by the editor."""
+    """Return whether the text inserted by one edit is an accepted suggestion, not a typed key or an automatic pair."""
     return len(piece) > 1 and bool(piece.strip()) and piece not in PAIRS
 
 
@@ -182,7 +179,7 @@ class Suggestion:
 
 @dataclass(slots=True)
 class _Tracked:
-    """A suggestion with its longest text and accepted length `taken`. A hidden suggestion has no `typed_prefix`."""
+    """A sent suggestion: its longest text and accepted length `taken`. A hidden suggestion has no `typed_prefix`."""
 
     text: str
     document: str = ""
@@ -261,13 +258,13 @@ Place = tuple[str, str, str]
 
 
 def _place_of(prompt: TextAround) -> Place:
-    """Return a key for a prompt's place that survives edits elsewhere: the URI and the text around the cursor."""
+    """Return a key for the cursor's place, unchanged by edits elsewhere: the URI and the text around the cursor."""
     before = "\n".join(prompt.prefix[-MAX_LINE * LINES :].split("\n")[-LINES:])
     return prompt.uri, before[-MAX_LINE:], prompt.suffix[:MAX_LINE].partition("\n")[0]
 
 
 class Dismissals:
-    """Counts a client's dismissals: suggestions shown, and then replaced by other typed text or another suggestion."""
+    """Counts a client's dismissals: suggestions after which the user typed other text or got another suggestion."""
 
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
@@ -304,7 +301,6 @@ class Dismissals:
         self._dismissed.pop(_place_of(prompt), None)
 
     def close(self, uri: str) -> None:
-        """Drop the data of a closed document."""
         self._shown.pop(uri, None)
         for place in [place for place in self._dismissed if place[0] == uri]:
             del self._dismissed[place]
@@ -333,7 +329,6 @@ def fitting(suggestions: Sequence[Suggestion], edit: EditRange) -> list[Suggesti
 
 
 def inline_item(suggestion: Suggestion, edit: EditRange) -> types.InlineCompletionItem:
-    """Return an item for textDocument/inlineCompletion."""
     text = edit.typed + _with_newline(suggestion.shown, edit.newline)
     return types.InlineCompletionItem(text, text, edit.range, _command(suggestion, edit))
 
@@ -366,7 +361,7 @@ def completion_list(suggestions: Sequence[Suggestion], word: EditRange) -> types
 
 
 def _command(suggestion: Suggestion, edit: EditRange) -> types.Command:
-    """Return the command that reports an acceptance, with the suggestion's name and its repeated and typed lengths."""
+    """Return the command that reports an acceptance: the suggestion's name and its repeated and typed lengths."""
     lead = len(_with_newline(edit.typed, edit.newline))
     return types.Command("codespec", ACCEPT, arguments=[str(suggestion.completion.number), lead, suggestion.typed])
 

@@ -1,4 +1,4 @@
-"""Use the daemon for one client: completion streams with retries, warm-ups, lookup files, restarts, hang detection.
+"""Connect one client to the daemon: completion streams with retries, warm-ups, lookup files, hang detection.
 
 A hanging daemon raises no error: it accepts requests and sends nothing. After two requests without an event and two
 unanswered health checks, the user is notified, and new requests are held back until the daemon answers again.
@@ -110,7 +110,7 @@ class Daemon:
     def start(
         self, completions: Sequence[CachedCompletion], body: Mapping[str, Any], newline: str
     ) -> asyncio.Task[None]:
-        """Start a stream that fills each completion with one choice. Cancelling the task stops the daemon's work."""
+        """Start to stream one choice into each completion. Cancelling the returned task stops the daemon's work."""
         for completion in completions:
             completion.growing = True
         return self.spawn(self._stream(completions, body, newline))
@@ -159,7 +159,6 @@ class Daemon:
         return task
 
     async def close(self) -> None:
-        """Stop all streams and other tasks."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -285,12 +284,10 @@ class Newest:
         self._uri, self._task = document.uri, self._spawn(self._begin(document, delay))
 
     def stop(self) -> None:
-        """Cancel the planned or running work."""
         if self._task is not None:
             self._task.cancel()
 
     def close(self, uri: str) -> None:
-        """Cancel the work for a closed document."""
         if uri == self._uri:
             self.stop()
 
@@ -335,7 +332,7 @@ class WarmUps(Newest):
 
 
 class LookupFiles:
-    """Sends lookup files to the daemon for each document of one client for which `is_completed` returns True."""
+    """Sends lookup files, from which drafts are copied, to the daemon for each visited document that `is_completed`."""
 
     def __init__(
         self, context: RequestContext, daemon: Daemon, is_completed: Callable[[Document], Awaitable[bool]]
@@ -347,7 +344,7 @@ class LookupFiles:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="codespec-lookups")
 
     def plan(self, document: Document) -> None:
-        """Schedule sending the lookup files for a visited document in DELAY seconds."""
+        """Schedule the sending of a visited document's lookup files in DELAY seconds."""
         self._newest.plan(document, DELAY)
 
     def close(self, document: Document) -> None:

@@ -1,7 +1,7 @@
 """The open documents of one client under canonical URIs, and their notebooks.
 
 Editors escape different characters of a URI, and some editors escape none. In a file URI, `?` and `#` are part of the
-file name: file URIs have no query or fragment in LSP, and a secret file's name could look harmless if cut there.
+file name: file URIs have no query or fragment in LSP, and a secret file's name cut there could look harmless.
 """
 
 from __future__ import annotations
@@ -56,10 +56,11 @@ _MAGIC = re.compile(
 class Document:
     """An open document.
 
-    `uri` is canonical, `spelled` is the URI as last sent, and `file` is the URI of the file or, for a cell, of the
-    notebook. `version` is the client's version, and each text has a unique `revision`. `changed` is the clock's time of
-    the last change, and `edited_rows` the recently edited rows, latest first. `rests` is the cursor's last known offset
-    in code points, or -1. `warmed_up` is the `state` at the last warm-up. `lost` is set while the text is unknown.
+    `uri` is canonical, `spelled` is the URI as the client last sent it, and `file` is the URI of the file or, for a
+    cell, of the notebook. `version` is the client's version, and each text has a unique `revision`. `changed` is the
+    clock's time of the last change, and `edited_rows` the recently edited rows, latest first. `rests` is the cursor's
+    last known offset in code points, or -1. `warmed_up` is the `state` at the last warm-up. `lost` is set while the
+    text is unknown.
     """
 
     uri: str
@@ -83,7 +84,6 @@ class Document:
 
     @property
     def is_cell(self) -> bool:
-        """Whether the document is a notebook cell."""
         return self.file != self.uri
 
     @property
@@ -102,7 +102,7 @@ class Document:
         return find_language(self.language_id, self.path)
 
     def locate(self, prefix: bytes, suffix: bytes) -> Place:
-        """Return the language at a cursor, which may be an embedded one, and the surrounding text in that language."""
+        """Return the language at a cursor, possibly an embedded language, and the surrounding text in that language."""
         return find_place(self.language_id, self.path, prefix, suffix)
 
     @property
@@ -158,7 +158,6 @@ class Notebooks:
         self._texts: set[str] = set()  # cells that are text by the client's cell kind
 
     def open(self, uri: str, cells: Cells) -> None:
-        """Add an opened notebook."""
         self.close(uri)
         self._open[uri] = Notebook(uri)
         self.splice(uri, 0, 0, cells)
@@ -215,7 +214,7 @@ class Notebooks:
                 del self._open[notebook.uri]
 
     def above(self, document: Document, documents: Documents) -> str:
-        """Return the code of the cells of the same language above a cell, enough to fill a prompt if available."""
+        """Return the code of the nearest cells above a cell that have the same language, as many as fill a prompt."""
         notebook = self._of.get(document.uri)
         if notebook is None:
             return ""
@@ -242,7 +241,7 @@ def code_of(language: str, text: str) -> str:
 
 
 def is_magic(language: str, buffer: Buffer, row: int) -> bool:
-    """Return whether a cell's row is a magic command, or a magic command passes the cell to another program."""
+    """Return whether a cell's row is a magic command, or the cell begins with a magic command for another language."""
     if language.lower() != WITH_MAGICS:
         return False
     return bool(_OTHER_LANGUAGE.match(buffer.text) or _MAGIC.match(buffer.lines[row]))
@@ -267,7 +266,7 @@ def split_uri(uri: str, windows: bool = WINDOWS) -> UriParts:
 
 
 def canonical(uri: str, windows: bool = WINDOWS) -> str:
-    """Return the canonical form of a URI."""
+    """Return the one URI that stands for all spellings of a document's URI."""
     scheme, host, path, rest = split_uri(uri, windows)
     if scheme in NAMES_FILES and _DRIVE.match(path):  # on every system, like VS Code: folders aren't named /C:
         path = path[:2].lower() + path[2:]

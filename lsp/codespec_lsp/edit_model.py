@@ -24,7 +24,7 @@ NEXT_EDIT, INLINE_EDIT = "codespec/nextEdit", "textDocument/copilotInlineEdit"  
 CHECK_AFTER = 60.0  # seconds after which a daemon that predicts no edits is checked again
 ROWS, STEP = 400, 100  # rows sent on each side of the places; the first one is a multiple of STEP
 MAX_EVENTS = 256  # in one answer
-ABSENT = "No daemon runs, so no model predicts edits."
+ABSENT = "No daemon is running, so no model predicts edits."
 STARTING = "The daemon is starting, so no model predicts edits yet."
 UNTRAINED = "The daemon's model has no format for edits, so it predicts none."
 TOO_OLD = "This version of the daemon predicts no edits: restart the daemon."
@@ -148,7 +148,7 @@ def _change_body(change: Change, path: str) -> ChangeBody:
 
 
 def may_be_sent(change: Change) -> bool:
-    """Return whether a change fits in a request and is not near a secret, as single lines of a key look harmless."""
+    """Return whether a change fits in a request and has no secret nearby: single lines of a key look harmless."""
     old, new = "".join(change.old), "".join(change.new)
     return max(len(old), len(new)) < MAX_CHANGE and not any(map(secret_rows, (change.before, change.after, old, new)))
 

@@ -41,7 +41,7 @@ class Rules:
         """Return one sentence that says why a document is excluded, or "". Blocks while reading the file system."""
         scheme = split_uri(uri).scheme
         if scheme not in ("file", "untitled"):
-            return f"{scheme or 'this'} is not a file on this machine, so it is not completed."
+            return f"A document of scheme {scheme!r} is not a file on this machine, so it is not completed."
         path = path_of(uri)
         name = PurePosixPath(path.replace("\\", "/")).name
         if self._is_secret(path, uri):
@@ -128,7 +128,7 @@ class Exclusions:
         return None if uri in self._deciding or uri not in self._known else self._known[uri][1]
 
     def may_go_along(self, uri: str) -> bool:
-        """Return whether a document, which must not have a secret name, may be sent with another document's request."""
+        """Return whether a document may be sent with another document's request. A file with a secret name may not."""
         return self.known(uri) == "" and not is_secret(uri) and not is_secret(path_of(uri))
 
     async def refresh(self, uris: Iterable[str]) -> None:
@@ -149,7 +149,6 @@ class Exclusions:
             yield
 
     def forget(self, uri: str) -> None:
-        """Drop the decision for a closed document."""
         self._known.pop(uri, None)
         if uri in self._deciding:
             self._deciding.pop(uri)[0].cancel()

@@ -194,7 +194,7 @@ def _find_go(rows: Sequence[str], folders: Sequence[Path], tree: _Tree, file: Pa
 
 
 def _candidates(named: Import, folders: Sequence[Path], endings: Sequence[str]) -> Iterator[tuple[Path, str]]:
-    """Yield an import's possible paths as (folder, name) pairs, sorted by longer names, then by nearer folders."""
+    """Yield an import's possible paths as (folder, name) pairs, longer names first, then nearer folders."""
     if named.above is None:
         starts = [*folders, *(folder / name for folder in folders for name in _BESIDE)]
     else:
@@ -322,13 +322,11 @@ class ImportedFiles:
             await asyncio.wait([self._reading], timeout=seconds)
 
     def close(self, uri: str) -> None:
-        """Drop the imports of a closed document."""
         imports = self._imports.pop(uri, None)
         if imports is not None:
             imports.looking.cancel()
 
     async def end(self) -> None:
-        """Stop all searches and outlines after all documents have been closed."""
         self._thread.shutdown(wait=False, cancel_futures=True)
         if self._reading is not None:
             self._reading.cancel()

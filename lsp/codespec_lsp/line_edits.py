@@ -1,4 +1,4 @@
-"""Edits in whole lines: the user's recent changes, from which the next edit is predicted, and suggested hunks.
+"""Record the user's recent changes in whole lines, for predicting the next edit, and convert suggested hunks.
 
 Edits that are close in time and place form one change. Row numbers refer to the documents' current texts.
 """
@@ -71,8 +71,8 @@ class Change:
     """A user's change, merged from one or more edits: the lines `old`, starting at `row`, were replaced by `new`.
 
     `language` is a grammar's name or "". `time` is the clock's time of the last edit, in seconds. `before` and `after`
-    are the change with its surrounding text, before and after the change. `predicted` marks an accepted suggestion.
-    `states` lists the intermediate texts between `old` and `new`.
+    are the old and the new lines with the text around them. `predicted` marks an accepted suggestion. `states` lists
+    the intermediate texts between `old` and `new`.
     """
 
     uri: str
@@ -161,7 +161,6 @@ class EditHistory:
         return sum(each[1] for each in recent) > BULK_CHARACTERS or sum(each[2] for each in recent) > BULK_ROWS
 
     def forget(self, document: Document) -> None:
-        """Drop the changes of a document."""
         self._changes = [each for each in self._changes if each.uri != document.uri]
 
     @staticmethod
@@ -246,7 +245,7 @@ def rebased(hunk: Hunk, edit: LineEdit) -> Hunk | None:
 
 
 def is_typed_along(old: str, new: str, now: str) -> bool:
-    """Return whether `now` is a text that occurs while the user changes `old` to `new` by typing and deleting."""
+    """Return whether `now` can occur while the user changes `old` to `new` by typing and deleting."""
     start, end = common_ends(old, new)
     removed, written = old[start : len(old) - end], new[start : len(new) - end]
     if len(now) < start + end or now[:start] != old[:start] or now[len(now) - end :] != old[len(old) - end :]:

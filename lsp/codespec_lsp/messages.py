@@ -321,7 +321,7 @@ async def _serve_tcp(port: int, defaults: EditorSettings, copilot: bool) -> int:
 
 
 async def wait_for_end(pid: int) -> None:
-    """Wait until a process has exited. A pipe may remain open in another process that inherited the pipe."""
+    """Wait until a process has exited. Its pipes may remain open, because other processes may have inherited them."""
     if sys.platform == "linux":
         await _wait_by_descriptor(pid)
     else:

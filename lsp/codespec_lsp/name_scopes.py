@@ -33,7 +33,7 @@ class _Scope(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Name:
-    """An occurrence of a name in `scopes`, outermost first. `binds` is the scope of a binding occurrence, else None."""
+    """A name's occurrence in `scopes`, outermost first. `binds` is the scope in which it binds the name, or None."""
 
     start: int
     scopes: Sequence[_Scope]
@@ -46,7 +46,7 @@ class _Name:
 
 
 class _Step(NamedTuple):
-    """A node on the path from the root to a name, and the node's position in its parent in terms of `names.toml`."""
+    """A node on the path from the root to a name. `slots` describe its position in the parent as `names.toml` does."""
 
     node: tree_sitter.Node
     slots: Collection[str]
@@ -60,9 +60,9 @@ def find_same_name(
 ) -> SameName | None:
     """Return the occurrences of `old` that mean the same as `new` at the `renamed` byte offsets.
 
-    Returns None where renaming other occurrences is often wrong (lab/LOG.md): if the renamed ones differ in meaning or
-    bind nothing; if `new` is already used in the scope; if another occurrence binds the name to a new value, unless
-    like `w = w + 1`; if a renamed value is computed from the old name; or if the name is a member of a class.
+    Returns None if renaming other occurrences is often wrong (lab/LOG.md): if the renamed occurrences differ in meaning
+    or bind nothing; if `new` is already used in the scope; if another occurrence binds the name to a new value, except
+    as in `w = w + 1`; if a renamed value is computed from the old name; or if the name is a member of a class.
     """
     others, taken = list(_occurrences(source, old)), [at for at in _occurrences(source, new) if at not in renamed]
     if len(others) + len(taken) > MAX_OCCURRENCES:
@@ -109,7 +109,7 @@ def _uses(binding: _Name, uses: Sequence[_Name]) -> bool:
 
 
 def _read(root: tree_sitter.Node, facts: NameFacts, start: int, length: int) -> _Name | None:
-    """Return the name at a byte offset, or None in text, keys, members of objects and broken code."""
+    """Return the name at a byte offset, or None for text, keys, members of objects and broken code."""
     steps = list(_descend(root, start))
     leaf, bound = steps[-1].node, _bound(steps, facts)
     is_whole = (leaf.start_byte, leaf.end_byte) == (start, start + length)

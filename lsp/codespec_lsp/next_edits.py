@@ -271,7 +271,7 @@ class NextEdits:
 def other_places(last: Change | None, buffer: Buffer, here: int, problems: Sequence[int]) -> list[int]:
     """Return up to MAX_OTHERS rows more than APART rows from `here` and from each other.
 
-    Rows with a word removed by the last change come before the rows `problems`; the nearest row below `here` is first.
+    Rows with a word that the last change removed come before the rows `problems`; each group begins below `here`.
     """
     old, new = (set(_WORD.findall("".join(lines))) for lines in ((last.old, last.new) if last else ("", "")))
     words = [re.escape(word) for word in sorted(old - new) if len(word) >= MIN_WORD]

@@ -76,7 +76,6 @@ class OutlineService:
         """Ignore the language, because `answer` determines the language from each file's name."""
 
     def answer(self, path: str) -> Outline:
-        """Return the outline of a file."""
         return read_outline(Path(path))
 
 
@@ -94,7 +93,7 @@ def read_outline(path: Path) -> Outline:
 
 
 def split(blocks: Outline, wanted: Container[str]) -> tuple[str, str]:
-    """Return two texts, up to MAX_OUTLINE long: the `wanted` blocks with blocks they mention, and the other blocks."""
+    """Return two texts, each up to MAX_OUTLINE long: the `wanted` blocks with blocks they mention, and the rest."""
     first = [block.name in wanted for block in blocks]
     mentioned = set(_WORD.findall("".join(block.text for block in blocks if block.name in wanted)))
     taken = [chosen or block.name in mentioned for block, chosen in zip(blocks, first, strict=True)]

@@ -52,8 +52,8 @@ _NO_TYPES = frozenset(
 class TextAround:
     """The text around a cursor that is sent to the daemon.
 
-    `offset` is the number of code points before `prefix`, in a text whose first `above` code points are from the
-    notebook cells above the document.
+    `offset` is the start of `prefix`, in code points of the text that consists of the notebook cells above the document
+    (`above` code points) and the document.
     """
 
     uri: str
@@ -78,7 +78,7 @@ class TextAround:
         return replace(self, prefix=prefix) if len(prefix.encode()) <= MAX_SIDE else None
 
     def rest(self, other: TextAround, text: str) -> str | None:
-        """Return what remains of `text`, a completion of this prompt, at another prompt, or None on a mismatch."""
+        """Return the rest of this prompt's completion `text` at the prompt `other`, or None if the two differ."""
         typed = len(other.prefix) - len(self.prefix)
         if typed < 0 or not text.startswith(other.prefix[len(self.prefix) :]):
             return None  # the common case, without comparing whole texts
@@ -113,7 +113,7 @@ def build_prompt(
 
 
 def _before(above: str, buffer: Buffer, position: TextPosition, most: int) -> str:
-    """Return up to `most` characters before a position. As in `Buffer.before`, their start moves in steps."""
+    """Return up to `most` characters before a position. As in `Buffer.before`, the text's start moves in steps."""
     step = most // STEPS
     own = buffer.before(position, most, step)
     too_many = len(above) + len(own) - most
@@ -158,7 +158,7 @@ class RequestContext:
         self._name = secrets.token_hex(4)
 
     def request_body(self, document: Document, prompt: TextAround, trigger: str, in_document: bool) -> CompletionBody:
-        """Return a request body with \\n as line end. `in_document` is set if the document has the whole prompt."""
+        """Return a request body with \\n as line end. `in_document` is set if the whole prompt is in the document."""
         settings, before = self.settings(), document.buffer.text[: prompt.own_offset].encode("utf-8", "replace")
         cursor = document.syntax.find_cursor(prompt.own_prefix, prompt.suffix, len(before), in_document)
         *above, line = prompt.prefix.rsplit("\n", MAX_ROWS + 1)

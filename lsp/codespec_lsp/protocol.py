@@ -75,7 +75,6 @@ def items(reader: Reader) -> Reader:
 
 
 def text(value: Any) -> str:
-    """Read a string."""
     if not isinstance(value, str):
         raise Misread("must be a string")
     return value
@@ -102,7 +101,6 @@ def span(value: Any) -> dict[str, Any]:
 
 
 def anything(value: Any) -> Any:
-    """Read any value."""
     return value
 
 
@@ -127,7 +125,7 @@ def _process(value: Any) -> int | None:
 
 
 def _name(value: Any) -> str:
-    """Read a name or language id, or "" if not a string. Without a language id, the file name decides the language."""
+    """Read a name or language id, or "" for an invalid value. The file name decides the language of an empty id."""
     return value if isinstance(value, str) else ""
 
 

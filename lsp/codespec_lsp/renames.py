@@ -79,7 +79,7 @@ def merge_last(changes: Sequence[Change]) -> Change | None:
 
 
 def renamed_name(change: Change) -> Renamed | None:
-    """Return the rename that a change made, or None if the change did more than replace one name by another."""
+    """Return the rename that a change made, or None if the change did more than replace one name with another."""
     if len(change.old) != len(change.new) or len(change.old) > MAX_ROWS:
         return None
     pairs, places = set[tuple[str, str]](), list[tuple[int, int]]()
@@ -101,7 +101,7 @@ def renamed_name(change: Change) -> Renamed | None:
 
 
 def means_another_value(old: str, new: str) -> bool:
-    """Return whether a rename marks a value as unused or plural, which leaves other uses unchanged (lab/LOG.md)."""
+    """Return whether a rename marks a value as unused or plural; other occurrences then keep the name (lab/LOG.md)."""
     one, several = sorted((old, new), key=len)
     return new.lstrip("_") in ("", old) or (several == f"{one}s" and not one.endswith("s"))
 
@@ -120,7 +120,7 @@ def hunks_of(lines: Sequence[str], texts: Mapping[int, str], old: str, row: int)
 def is_offered(change: Change, names: SameName) -> bool:
     """Return whether suggestions after a rename of this kind are right at 90 % of the places (lab/LOG.md).
 
-    In Python, a changed import often means another module, and a renamed class is often a new base of the old class.
+    In Python, a changed import often means another module, and a renamed class often becomes a base of the old class.
     """
     is_class = "".join(change.new).lstrip().startswith("class ")
     return change.language != "python" or not (is_class or names.kind == "import")

@@ -86,7 +86,7 @@ class Server(LanguageServer):
 
     async def restart_daemon(self) -> dict[str, str]:
         """Restart the daemon. The result's `message` says why the restart failed, or is ""."""
-        self.status.daemon("starting", "The daemon is started again.")
+        self.status.daemon("starting", "The daemon is restarting.")
         try:
             await self._daemon.restart()
         except DaemonError as error:
@@ -143,10 +143,7 @@ class Server(LanguageServer):
 
 
 def add_features(server: Server) -> None:
-    """Register the features for every client.
-
-    For clients without dynamic registration, features are registered at initialization.
-    """
+    """Register the features that do not depend on the client's capabilities."""
     server.feature(types.INITIALIZE)(_initialize)
     server.feature(types.INITIALIZED)(_initialized)
     server.feature(types.WORKSPACE_DID_CHANGE_CONFIGURATION)(_configuration_changed)
@@ -241,7 +238,7 @@ async def _restart_daemon(ls: Server, *_arguments: Any) -> dict[str, str]:
 
 
 def _explain(ls: Server, *_arguments: Any) -> dict[str, Any]:
-    """Return the last `done` event with sentences that explain it."""
+    """Return the last `done` event with sentences that explain the event."""
     session, done = ls.session, ls.session.daemon.last_done
     times, cached = session.counters.milliseconds, session.completer.from_cache
     sentences = explain(done, ls.status.reason, times[-1] if times else None, from_cache=cached)

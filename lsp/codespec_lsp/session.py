@@ -34,8 +34,8 @@ LOST = "A change of {} could not be read, so the file is not completed: close th
 MAGIC = "Magics are not completed, nor are cells that a magic passes to another program."
 NOT_KNOWN = "This file is not completed until its folder can be read: check whether its disk or network is slow."
 UNPARSED = (
-    "{path} is completed without the syntax of its whole text, because parsing that failed or took too much time or "
-    "memory: open it again to have it parsed again."
+    "{path} is completed without the syntax of its whole text, because parsing failed or took too much time or memory: "
+    "close the file and open it again to have it parsed again."
 )
 Records = Sequence[Mapping[str, Any]]  # objects of a message
 TEMPERATURE = 0.7  # of alternatives
@@ -74,20 +74,17 @@ class Session:
         self.edits = NextEdits(daemon, self._context, self.why_not, self.counters, clock)
 
     def use(self, settings: EditorSettings) -> None:
-        """Apply new settings."""
         self.settings = settings
         self.daemon.use(settings)
         self.edits.model.forget()
         self.exclusions.set_globs(settings.exclude, settings.secret_files, settings.not_secret_files)
 
     def use_folders(self, added: Sequence[str], removed: Sequence[str] = ()) -> None:
-        """Update the workspace folders."""
         self._folders -= {canonical(uri) for uri in removed}
         self._folders |= {canonical(uri) for uri in added if uri}
         self.exclusions.set_roots([path_of(uri) for uri in self._folders])
 
     def opened(self, item: Mapping[str, Any]) -> None:
-        """Add an opened document."""
         self.closed(item["uri"])
         uri, version = canonical(item["uri"]), item.get("version")
         buffer, file = Buffer(item["text"], self.encoding, self.vim), self._notebooks.opened(uri)
@@ -138,7 +135,6 @@ class Session:
             self.status.complain(LOST.format(PurePath(document.path).name))
 
     def closed(self, uri: str) -> None:
-        """Drop a closed document and all its data."""
         uri = canonical(uri)
         document = self.documents.pop(uri, None)
         if document is None:
@@ -156,7 +152,6 @@ class Session:
         document.syntax.close()
 
     def notebook_opened(self, spelled: str, cells: Records, texts: Records) -> None:
-        """Add an opened notebook with the texts of its cells."""
         self._notebooks.open(canonical(spelled), cells)
         self._cells_opened(texts, cells)
 
@@ -172,7 +167,6 @@ class Session:
             self.changed(each["document"], each["changes"])
 
     def notebook_closed(self, spelled: str) -> None:
-        """Drop a closed notebook and its cells."""
         for cell in self._notebooks.close(canonical(spelled)):
             self.closed(cell)
 

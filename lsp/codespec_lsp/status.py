@@ -82,7 +82,6 @@ class StatusLine:
 
     @property
     def now(self) -> Status:
-        """The status to show."""
         if self.reason:
             return Status("Inactive", self.reason)
         return self._note if self._daemon == Status() else self._daemon

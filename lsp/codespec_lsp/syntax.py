@@ -76,7 +76,6 @@ class DocumentSyntax:
         self._parse(self._refresh)
 
     def close(self) -> None:
-        """Release the tree of a closed document."""
         self._at_rest.cancel()
         self._refreshing.cancel()
         self.tree.close()
@@ -176,13 +175,13 @@ class DocumentTree:
         return SameName(*answer) if answer is not None else None
 
     async def parse_afresh(self) -> None:
-        """Replace an incrementally parsed tree by a tree that is parsed from the text alone."""
+        """Parse the whole text again if the current tree was parsed incrementally."""
         if self._worker is not None and self._incremental:
             self.fresh, self._afresh = False, True
             await self.refresh()
 
     def outside(self, tip: int, seen_from: int) -> Outside:
-        """Return what was opened before byte `seen_from` and is still open at `tip`, or nothing during a parse."""
+        """Return the result of `SyntaxTree.outside`, or an empty result during a parse or if the process fails."""
         worker = self._worker
         if worker is None or self.parsing or sum(len(change.text) for change in self._changes) > MAX_CHANGED:
             return Outside()
@@ -240,7 +239,7 @@ def find_cursor(
 
 
 class Change(NamedTuple):
-    """The replacement of `removed` code points by `text` at offset `start`, counted in code points of the old text."""
+    """A replacement of `removed` code points with `text` at the offset `start`, in code points of the old text."""
 
     start: int
     removed: int
@@ -318,7 +317,6 @@ class SyntaxTree:
         self._tree = self._parser.parse(self._source, *old) if len(self._source) <= MAX_BYTES else None
 
     def outline(self) -> Outline:
-        """Return the outline of the parsed text."""
         return outline(self._tree.root_node, self._source) if self._tree is not None else []
 
     def same_name(self, old: str, new: str, renamed: Sequence[int]) -> SameName | None:
