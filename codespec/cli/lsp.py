@@ -31,7 +31,7 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Serve one editor until it disconnects, or with --tcp all editors until a signal arrives; return the exit code."""
     require_package("pygls")
-    from codespec_lsp.messages import serve_stdio, serve_tcp
+    from codespec_lsp.messages import serve
     from codespec_lsp.settings import EditorSettings, read_settings
 
     model = model_name(options.model or "") or None  # an unknown model is an error now, not at the daemon's start
@@ -41,6 +41,4 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError(f"--daemon {options.daemon} is not a valid address", "write http://HOST:PORT")
     if options.tcp is not None and not 0 <= options.tcp <= 65535:
         raise ConfigError(f"--tcp {options.tcp} is not a valid port", "choose a port from 0 to 65535")
-    if options.tcp is None:
-        return serve_stdio(defaults, copilot=options.copilot)
-    return serve_tcp(options.tcp, defaults, copilot=options.copilot)
+    return serve(defaults, options.tcp, copilot=options.copilot)

@@ -148,11 +148,11 @@ class Buffer:
 
     def __init__(self, text: str, encoding: Encoding = "utf-16", vim: bool = False) -> None:
         self.encoding: Encoding = encoding
-        self._of_vim = vim
+        self.vim = vim
         self._set(text)
 
     def _set(self, text: str) -> None:
-        self._line_end = _vim_line_end(text) if self._of_vim else ""
+        self._line_end = _vim_line_end(text) if self.vim else ""
         self._newlines_only = self._line_end.endswith("\n")
         self.lines = split_lines(text, self._newlines_only)
 

@@ -92,11 +92,6 @@ class Change:
         """The row after the changed lines."""
         return self.row + len(self.new)
 
-    def undoes(self, other: Change) -> bool:
-        """Return whether this change is the inverse of another one."""
-        same_place = (self.uri, self.row) == (other.uri, other.row)
-        return same_place and (self.old, self.new) == (other.new, other.old)
-
 
 class EditHistory:
     """The changes in all documents of one client. `clock` returns seconds."""
@@ -198,7 +193,8 @@ class EditHistory:
         last = self._changes[-1] if self._changes else None
         if last is None:
             return
-        inverse = next((each for each in self._changes[:-1] if last.undoes(each)), None)
+        undone = (last.uri, last.row, last.new, last.old)
+        inverse = next((each for each in self._changes if (each.uri, each.row, each.old, each.new) == undone), None)
         if last.old == last.new or inverse is not None:
             self.undone = True
             self._changes = [each for each in self._changes if each not in (last, inverse)]
@@ -286,9 +282,9 @@ def why_hidden(hunk: Hunk, uri: str, buffer: Buffer, history: EditHistory, rejec
     return ""
 
 
-def as_whole_lines(hunk: Hunk, buffer: Buffer, *, vim: bool) -> dict[str, Any]:
+def as_whole_lines(hunk: Hunk, buffer: Buffer) -> dict[str, Any]:
     """Return a hunk as JSON, with a range of whole lines in the client's units."""
-    newline = "\n" if vim else buffer.newline
+    newline = "\n" if buffer.vim else buffer.newline
     old, new = hunk.old, hunk.new.replace("\r\n", "\n").replace("\n", newline)
     start, end = (hunk.start_row, 0), (hunk.end_row, 0)
     last = len(buffer.lines) - 1

@@ -14,7 +14,7 @@ import re
 import signal
 import stat
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any, BinaryIO, cast
 
 from codespec_grammars.workers import start_fork_server
@@ -209,20 +209,14 @@ def _id_of(data: Any) -> int | str | None:
     return number if isinstance(number, (int, str)) and not isinstance(number, bool) else None
 
 
-def serve_stdio(defaults: EditorSettings, *, copilot: bool = False) -> int:
-    """Serve one client on the standard streams; `copilot` marks a client made for Copilot. Returns the exit code."""
-    return _run(_serve_stdio(defaults, copilot))
+def serve(defaults: EditorSettings, port: int | None, *, copilot: bool) -> int:
+    """Serve one client on the standard streams, or with `port` all that connect until a signal. Return the exit code.
 
-
-def serve_tcp(port: int, defaults: EditorSettings, *, copilot: bool = False) -> int:
-    """Serve all clients that connect until a signal arrives. Returns 0. Raises ConfigError if the port is taken."""
-    return _run(_serve_tcp(port, defaults, copilot))
-
-
-def _run(serving: Coroutine[Any, Any, int]) -> int:
+    `copilot` marks clients made for Copilot. Raises ConfigError if the port is taken.
+    """
     logging.getLogger("pygls").setLevel(logging.CRITICAL + 1)  # its log would contain source text
     start_fork_server()
-    return asyncio.run(serving)
+    return asyncio.run(_serve_stdio(defaults, copilot) if port is None else _serve_tcp(port, defaults, copilot))
 
 
 async def _serve_stdio(defaults: EditorSettings, copilot: bool) -> int:

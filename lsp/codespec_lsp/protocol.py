@@ -114,11 +114,6 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value % 1 == 0
 
 
-def _kind(value: Any) -> int | None:
-    """Read a notebook cell's kind: 1 for text, None for code or an invalid value."""
-    return 1 if _is_whole(value) and value == 1 else None
-
-
 def _process(value: Any) -> int | None:
     """Read the id of the editor's process. Return None if the id is invalid."""
     return int(value) if _is_whole(value) and 0 < value <= MAX_NUMBER else None
@@ -197,7 +192,7 @@ DOCUMENT = record(uri=text)
 
 OPENED = record(uri=text, languageId=_name, version=_version, text=text)
 IDENTIFIED = record(uri=text, version=_version)
-CELLS = items(record(document=text, kind=_kind))
+CELLS = items(record(document=text, kind=anything))
 CHANGED_CELLS = record(
     structure=maybe(
         record(

@@ -50,21 +50,18 @@ class Server(LanguageServer):
             converter_factory=_converter,
         )
         loop = asyncio.get_running_loop()
-        self._daemon = Daemon(daemons, self._daemon_is)
         self.status = StatusLine(
             lambda status: self.protocol.notify("didChangeStatus", asdict(status)),
             lambda problem: self._show(types.MessageType.Error, f"codespec: {problem}"),
         )
-        self._check_at: float | None = None  # time of the next health check; None: as soon as the daemon is ready
+        self.check_at: float | None = None  # time of the next health check; None: as soon as the daemon is ready
         self._offered = False
         warn = partial(self._log, types.MessageType.Warning)
-        self.session = Session(self._daemon, self.status, self._tell_more, loop.time, warn)
+        self.session = Session(Daemon(daemons, self._daemon_is), self.status, self._tell_more, loop.time, warn)
         self.session.use(defaults)
         self._defaults = defaults  # updated with the initialization options
         self.dynamic, self.copilot = False, copilot
         add_features(self)
-        if copilot:
-            add_copilot_features(self)
 
     def configure(self, sent: object, *, first: bool = False) -> None:
         """Apply settings from the client and report invalid ones. Settings that arrive `first` become the defaults."""
@@ -75,35 +72,14 @@ class Server(LanguageServer):
             self._show(types.MessageType.Warning, fault)
         if settings != self.session.settings:
             self.session.use(settings)
-            self._daemon.forgive()
-            self._check_at = None
+            self.session.daemon.forgive()
+            self.check_at = None
 
     def try_again(self) -> None:
         """Forget earlier failures of the daemon."""
-        self._daemon.forgive()
+        self.session.daemon.forgive()
         self.session.edits.model.forget()
         self.status.daemon("ready", "")
-
-    async def restart_daemon(self) -> dict[str, str]:
-        """Restart the daemon. The result's `message` says why the restart failed, or is ""."""
-        self.status.daemon("starting", "The daemon is restarting.")
-        try:
-            await self._daemon.restart()
-        except DaemonError as error:
-            self.status.daemon("unwell", str(error))
-            return {"message": str(error)}
-        self._check_at = None
-        self.try_again()
-        return {"message": ""}
-
-    async def health(self) -> dict[str, Any]:
-        """Return the daemon's address, its web page and its health as JSON values."""
-        url, health = self.session.settings.url, await self._daemon.health()
-        if self._check_at is not None and health.state == "ready":
-            self.status.note(daemon_note(health, self.session.settings))
-        report = asdict(health)
-        del report["fault"]
-        return {"url": url, "page": f"{url}/", **report, "error": health.fault.sentence if health.fault else ""}
 
     def report_server_error(self, error: Exception, source: Any) -> None:
         """Log only the type of an internal error, because the error's message might contain source text."""
@@ -116,13 +92,13 @@ class Server(LanguageServer):
             self.status.daemon(state, message)
         now = asyncio.get_running_loop().time()
         if state != "ready":
-            self._check_at = None
-        elif self._check_at is None or now >= self._check_at:
-            self._check_at = now + CHECK_EVERY
-            self._daemon.spawn(self._check())
+            self.check_at = None
+        elif self.check_at is None or now >= self.check_at:
+            self.check_at = now + CHECK_EVERY
+            self.session.daemon.spawn(self._check())
 
     async def _check(self) -> None:
-        health, settings = await self._daemon.health(), self.session.settings
+        health, settings = await self.session.daemon.health(), self.session.settings
         self.status.note(daemon_note(health, settings))
         offer = read_model_offer(health, settings)
         if offer is not None and not self._offered:
@@ -143,7 +119,7 @@ class Server(LanguageServer):
 
 
 def add_features(server: Server) -> None:
-    """Register the features that do not depend on the client's capabilities."""
+    """Register the features that do not depend on the client's capabilities, and those of Copilot's server."""
     server.feature(types.INITIALIZE)(_initialize)
     server.feature(types.INITIALIZED)(_initialized)
     server.feature(types.WORKSPACE_DID_CHANGE_CONFIGURATION)(_configuration_changed)
@@ -162,11 +138,9 @@ def add_features(server: Server) -> None:
     server.command("codespec.restart")(lambda *_: server.try_again())
     server.command("codespec.restartDaemon")(_restart_daemon)
     server.command("codespec.explain")(_explain)
-
-
-def add_copilot_features(server: Server) -> None:
-    """Register the additional methods of Copilot's server. Signing in always succeeds, because there is no account."""
-    for method in SIGN_IN:
+    if not server.copilot:
+        return
+    for method in SIGN_IN:  # it always succeeds, because there is no account
         server.feature(method)(lambda _params: {"status": "OK", "user": "codespec"})
     for method in ACKNOWLEDGED:
         server.feature(method)(lambda _params: "OK")
@@ -234,7 +208,16 @@ async def _completion(ls: Server, request: PendingRequest | None) -> types.Compl
 
 
 async def _restart_daemon(ls: Server, *_arguments: Any) -> dict[str, str]:
-    return await ls.restart_daemon()
+    """Restart the daemon. The result's `message` says why the restart failed, or is ""."""
+    ls.status.daemon("starting", "The daemon is restarting.")
+    try:
+        await ls.session.daemon.restart()
+    except DaemonError as error:
+        ls.status.daemon("unwell", str(error))
+        return {"message": str(error)}
+    ls.check_at = None
+    ls.try_again()
+    return {"message": ""}
 
 
 def _explain(ls: Server, *_arguments: Any) -> dict[str, Any]:
@@ -242,7 +225,7 @@ def _explain(ls: Server, *_arguments: Any) -> dict[str, Any]:
     session, done = ls.session, ls.session.daemon.last_done
     times, cached = session.counters.milliseconds, session.completer.from_cache
     sentences = explain(done, ls.status.reason, times[-1] if times else None, from_cache=cached)
-    return {**done, "sentences": [sentence for sentence in sentences if sentence]}
+    return {**done, "sentences": list(sentences)}
 
 
 def _partly_accepted(ls: Server, params: Mapping[str, Any]) -> None:
@@ -275,7 +258,7 @@ async def _next_edit(ls: Server, request: EditRequest | None) -> dict[str, Any]:
         "id": edit.id,
         "textDocument": {"uri": request.document.spelled, "version": edit.version},
         "source": edit.source,
-        "hunks": [as_whole_lines(hunk, request.document.buffer, vim=ls.session.vim) for hunk in edit.hunks],
+        "hunks": [as_whole_lines(hunk, request.document.buffer) for hunk in edit.hunks],
     }
     return {"edits": [shown], "reason": ""}
 
@@ -287,7 +270,7 @@ async def _inline_edit(ls: Server, request: EditRequest | None) -> dict[str, Any
         return {"edits": []}
     buffer = request.document.buffer
     shown = {
-        **without_kept_words(as_whole_lines(edit.hunks[0], buffer, vim=ls.session.vim), buffer),
+        **without_kept_words(as_whole_lines(edit.hunks[0], buffer), buffer),
         "textDocument": {"uri": request.document.spelled, "version": edit.version},
         "command": {"title": "codespec", "command": ACCEPT_EDIT, "arguments": [edit.id, 0]},
     }
@@ -308,7 +291,12 @@ def _report(report: Callable[[str], None], arguments: Sequence[Any]) -> None:
 
 async def _status(ls: Server, _params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the status, the daemon's health, the last completion and the counters."""
-    session, daemon = ls.session, await ls.health()
+    session, health = ls.session, await ls.session.daemon.health()
+    if ls.check_at is not None and health.state == "ready":
+        ls.status.note(daemon_note(health, session.settings))
+    url, report = session.settings.url, asdict(health)
+    del report["fault"]
+    daemon = {"url": url, "page": f"{url}/", **report, "error": health.fault.sentence if health.fault else ""}
     last, counters = last_completion(session.daemon.last_done), session.counters.as_dict()
     edits = session.edits.status()
     own = {"daemon": daemon, "last": last, "counters": counters, "nextEdit": edits, "process": os.getpid()}

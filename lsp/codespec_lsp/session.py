@@ -297,7 +297,7 @@ class Session:
         start = types.Position(here.row, buffer.character(TextPosition(here.row, column)))
         end = types.Position(here.row, buffer.character(here))
         typed = buffer.lines[here.row][column : here.column]
-        return EditRange(types.Range(start, end), typed, "\n" if self.vim else buffer.newline)
+        return EditRange(types.Range(start, end), typed, "\n" if buffer.vim else buffer.newline)
 
     def _generate(
         self, request: PendingRequest, completions: list[CachedCompletion], alternatives: int

@@ -62,11 +62,6 @@ class EditorSettings:
     )
 
     @property
-    def host(self) -> str:
-        """The host in the daemon's URL, or ""."""
-        return urlsplit(self.url).hostname or ""
-
-    @property
     def port(self) -> int:
         """The port in the daemon's URL, or 80 if the URL has none."""
         return urlsplit(self.url).port or 80
@@ -74,7 +69,7 @@ class EditorSettings:
     @property
     def daemon_is_here(self) -> bool:
         """Whether the daemon's address is on this machine."""
-        return is_loopback(self.host)
+        return is_loopback(urlsplit(self.url).hostname or "")
 
 
 def read_settings(

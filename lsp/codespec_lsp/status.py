@@ -50,18 +50,13 @@ class Counters:
     edits_dismissed: int = 0
     milliseconds: deque[float] = field(default_factory=lambda: deque(maxlen=512))  # answer times of the last requests
 
-    @property
-    def acceptance(self) -> float:
-        """The share of shown suggestions that were accepted in full or in part."""
-        return (self.accepted + self.partly_accepted) / self.shown if self.shown else 0.0
-
     def as_dict(self) -> dict[str, Any]:
         """Return the counters as JSON values with camelCase names."""
         counts = {camel(name): value for name, value in asdict(self).items() if name != "milliseconds"}
-        times = sorted(self.milliseconds)
+        accepted, times = self.accepted + self.partly_accepted, sorted(self.milliseconds)
         return {
             **counts,
-            "acceptance": round(self.acceptance, 4),
+            "acceptance": round(accepted / self.shown, 4) if self.shown else 0.0,
             "lastMs": round(self.milliseconds[-1], 1) if times else None,
             "medianMs": round(times[len(times) // 2], 1) if times else None,
         }
@@ -119,11 +114,12 @@ class StatusLine:
 def explain(
     done: Mapping[str, Any], reason: str, milliseconds: float | None, *, from_cache: bool = False
 ) -> Iterator[str]:
-    """Yield sentences about the last answer, which took `milliseconds`, and about a `done` event. Some may be "".
+    """Yield sentences about the last answer, which took `milliseconds`, and about a `done` event.
 
     `reason` is why the current document gets no completions. The `done` event is older than an answer `from_cache`.
     """
-    yield reason
+    if reason:
+        yield reason
     if milliseconds is not None:
         yield f"The last answer took {milliseconds:.0f} ms."
     stats = done.get("stats")
@@ -144,8 +140,8 @@ def explain(
         yield f"{stats.get('accepted', 0)} of {drafted} drafted tokens were right{by_source}."
     if (faster := speed_up(stats)) is not None:
         yield f"The cost table estimates {faster:.1f} × the speed of plain decoding."
-    ended = stats.get("ended") or REASONS.get(str(done.get("finish_reason")))
-    yield f"The text ends where it does because {ended}." if ended else ""
+    if ended := stats.get("ended") or REASONS.get(str(done.get("finish_reason"))):
+        yield f"The text ends where it does because {ended}."
     for note in stats.get("notes", []):
         yield f"Note: {note}."
 
@@ -185,25 +181,18 @@ def read_model_offer(health: Health, settings: EditorSettings) -> dict[str, Any]
 
 
 def daemon_note(health: Health, settings: EditorSettings) -> Status:
-    """Return the note about a ready daemon: a version mismatch, which may explain other problems, or `model_note`."""
-    if health.state != "ready" or health.version in ("", VERSION):
-        return Status(message=model_note(health, settings))
-    fix = "restart the daemon" if settings.daemon_is_here else "install one version on both machines"
-    versions = f"The daemon at {settings.url} is codespec {health.version}, the language server {VERSION}"
-    return Status("Warning", f"{versions}: {fix}.")
-
-
-def model_note(health: Health, settings: EditorSettings) -> str:
-    """Return a sentence about the daemon's model: a warning, a mismatch with the settings, an offer, or ""."""
+    """Return a ready daemon's status: another version, which may explain other problems, a warning or an offer."""
     if health.state != "ready":
-        return ""
+        return Status()
+    if health.version not in ("", VERSION):
+        fix = "restart the daemon" if settings.daemon_is_here else "install one version on both machines"
+        versions = f"The daemon at {settings.url} is codespec {health.version}, the language server {VERSION}"
+        return Status("Warning", f"{versions}: {fix}.")
     if health.warning:
-        return health.warning
+        return Status(message=health.warning)
     if settings.model and settings.model.lower() not in {name.lower() for name in (health.model, *health.names)}:
-        other = health.model or health.target
-        return (
-            f"The daemon at {settings.url} was started with {other} and not with {settings.model}: restart "
-            "the daemon, or unset codespec.model."
-        )
+        other = f"{health.model or health.target} and not with {settings.model}"
+        fix = "restart the daemon, or unset codespec.model"
+        return Status(message=f"The daemon at {settings.url} was started with {other}: {fix}.")
     offered = read_model_offer(health, settings)
-    return offered["message"] if offered else ""
+    return Status(message=offered["message"] if offered else "")

@@ -29,7 +29,7 @@ TREE_AFTER = 0.03  # seconds from a change to a parse: the completion is answere
 AFRESH_AFTER = 2.0  # seconds without a change before a parse that does not reuse the old tree
 MAX_AFTER = 8192  # characters of the suffix; the tracker uses fewer
 RETRY_S = 10.0  # seconds without parsing windows of a document, after a text that killed the parser
-SERVICE = "codespec_lsp.syntax:TreeService"
+SERVICE = "codespec_lsp.syntax:SyntaxTree"
 PARSING = 30.0  # wall-clock seconds for a parse; the process also limits its own CPU time
 ASKING = 0.2  # seconds for a request to an idle process, which takes less than a millisecond
 RENAMING = 1.0  # seconds for a renamed name, whose text may have to be parsed first
@@ -246,34 +246,6 @@ class Change(NamedTuple):
     text: str
 
 
-class TreeService:
-    """Holds the syntax tree of one document in a worker process."""
-
-    SECONDS = 5.0  # CPU time for a parse; 4 MB take less than one second
-    MEMORY = 512 << 20  # the tree of 4 MB takes 300 MB
-
-    def __init__(self, language: str) -> None:
-        self._language = language
-        self.tree = SyntaxTree(language, "")
-
-    def answer(self, request: dict[str, Any]) -> Any:
-        """Apply a request's `text` or `changes`, and answer its `outside` or `rename` query.
-
-        Requests without a query parse the text (without the old tree if `afresh`) and return the outline.
-        """
-        if "text" in request:
-            self.tree = SyntaxTree(self._language, request["text"])
-        for change in request.get("changes", ()):
-            self.tree.change(Change(*change))
-        if "outside" in request:
-            return self.tree.outside(*request["outside"])
-        if "rename" in request:
-            self.tree.parse()
-            return self.tree.same_name(*request["rename"])
-        self.tree.parse(afresh=request.get("afresh", False))
-        return self.tree.outline()
-
-
 class Outside(NamedTuple):
     """The brackets that are open at a position, and the context if the position is in a comment or string."""
 
@@ -282,9 +254,12 @@ class Outside(NamedTuple):
 
 
 class SyntaxTree:
-    """The syntax tree of a text, adjusted at each change and parsed on demand."""
+    """The syntax tree of one document in a worker process, adjusted at each change and parsed on demand."""
 
-    def __init__(self, language: str, text: str) -> None:
+    SECONDS = 5.0  # CPU time for a parse; 4 MB take less than one second
+    MEMORY = 512 << 20  # the tree of 4 MB takes 300 MB
+
+    def __init__(self, language: str, text: str = "") -> None:
         grammar = load_grammar(language)
         assert grammar is not None  # the client checked
         self._parser = tree_sitter.Parser(grammar.language)
@@ -296,6 +271,22 @@ class SyntaxTree:
     def root(self) -> tree_sitter.Node | None:
         """The root node, or None before the first parse."""
         return self._tree.root_node if self._tree else None
+
+    def answer(self, request: dict[str, Any]) -> Any:
+        """Apply a request's `text` or `changes`, and answer its `outside` or `rename` query.
+
+        Requests without a query parse the text (without the old tree if `afresh`) and return the outline.
+        """
+        if "text" in request:
+            self._source, self._tree = request["text"].encode("utf-8", "replace"), None
+        for change in request.get("changes", ()):
+            self.change(Change(*change))
+        if "outside" in request:
+            return self.outside(*request["outside"])
+        self.parse(afresh=request.get("afresh", False))
+        if "rename" in request:
+            return self.same_name(*request["rename"])
+        return outline(self.root, self._source) if self.root is not None else []
 
     def change(self, change: Change) -> None:
         """Apply a change to the source and shift the tree's nodes."""
@@ -316,15 +307,12 @@ class SyntaxTree:
         old = () if afresh or self._tree is None else (self._tree,)
         self._tree = self._parser.parse(self._source, *old) if len(self._source) <= MAX_BYTES else None
 
-    def outline(self) -> Outline:
-        return outline(self._tree.root_node, self._source) if self._tree is not None else []
-
     def same_name(self, old: str, new: str, renamed: Sequence[int]) -> SameName | None:
         """Return the other occurrences of a renamed name, or None. All offsets are in code points."""
-        if self._tree is None or self._facts is None:
+        if self.root is None or self._facts is None:
             return None
         starts = [_byte(self._source, offset) for offset in renamed]
-        found = find_same_name(self._tree.root_node, self._source, self._facts, old, new, starts)
+        found = find_same_name(self.root, self._source, self._facts, old, new, starts)
         if found is None:
             return None
         starts, shorthands = (_offsets(self._source, places) for places in (found.starts, found.shorthands))

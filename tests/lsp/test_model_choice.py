@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from codespec_lsp.daemon import Daemons
 from codespec_lsp.settings import EditorSettings
-from codespec_lsp.status import daemon_note, model_note, read_model_offer
+from codespec_lsp.status import Status, daemon_note, read_model_offer
 
 from codespec import __version__
 from codespec.client.connections import ProvenConnections
@@ -57,7 +57,7 @@ pytestmark = pytest.mark.usefixtures("own_state")
     ],
 )
 def test_what_is_to_be_known(health: Health, settings: dict[str, Any], note: str) -> None:
-    assert model_note(health, EditorSettings(**settings)) == note
+    assert daemon_note(health, EditorSettings(**settings)) == Status(message=note)
 
 
 def test_a_daemon_of_another_version_is_a_warning_with_the_fix() -> None:

@@ -84,7 +84,7 @@ def test_status_without_a_daemon() -> None:
 
 
 def sentences(done: dict[str, Any], reason: str = "", milliseconds: float | None = None) -> str:
-    return " ".join(filter(None, explain(done, reason, milliseconds)))
+    return " ".join(explain(done, reason, milliseconds))
 
 
 def test_explaining_the_last_completion() -> None:
@@ -108,7 +108,7 @@ def test_explaining_the_last_completion() -> None:
 
 def test_explaining_an_answer_from_the_cache() -> None:
     message = list(explain(DONE, "", 0.4, from_cache=True))
-    assert message[2].startswith("It came from the cache, without a model")
+    assert message[1].startswith("It came from the cache, without a model")
     assert "cache" not in sentences(DONE, milliseconds=43.2)
     assert "from the cache" not in " ".join(explain({}, "", None, from_cache=True))
 

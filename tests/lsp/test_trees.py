@@ -10,7 +10,7 @@ from codespec_grammars import Place
 from codespec_grammars.language import language_names
 from codespec_lsp import syntax
 from codespec_lsp.buffer import Buffer, TextPosition
-from codespec_lsp.syntax import Change, DocumentSyntax, Outside, SyntaxTree, TreeService
+from codespec_lsp.syntax import Change, DocumentSyntax, Outside, SyntaxTree
 
 from tests.grammars.fixtures import FOLDER
 from tests.lsp.conversation import run, until
@@ -36,15 +36,14 @@ def test_typed_key_by_key(language: str, keys: int) -> None:
     """Typed in the middle of a text of the same language, which is broken at most keys."""
     text = text_of(language)
     middle, typed = text.find("\n", len(text) // 2) + 1, text[:keys]
-    service, tree = TreeService(language), SyntaxTree(language, text)
+    service = SyntaxTree(language)
     service.answer({"text": text})
-    tree.parse()
     for number, key in enumerate(typed):
         service.answer({"changes": [Change(middle + number, 0, key)]})
     now = text[:middle] + typed + text[middle:]
     outline = service.answer({"afresh": True})
     fresh = parsed(language, now)
-    assert str(service.tree.root) == str(fresh.root) and outline == fresh.outline()
+    assert str(service.root) == str(fresh.root) and outline == fresh.answer({})
     size = len(now.encode())
     for tip in range(size // 2, size, max(1, size // 50)):
         assert service.answer({"outside": (tip, size // 4)}) == fresh.outside(tip, size // 4)
