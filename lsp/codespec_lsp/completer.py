@@ -69,10 +69,10 @@ class PendingRequest:
         """Whether the prompt contains only text that is already in the editor."""
         return not self.selected and not self.resumes
 
-    def is_beside(self, other: PendingRequest) -> bool:
+    def is_beside(self, other: PendingRequest | None) -> bool:
         """Return whether two requests need the same answer, such as requests for a menu and for ghost text."""
-        place = (self.revision, self.offset, self.selected)
-        return place == (other.revision, other.offset, other.selected) and self.edit_range == other.edit_range
+        place = (self.revision, self.offset, self.selected, self.edit_range)
+        return other is not None and place == (other.revision, other.offset, other.selected, other.edit_range)
 
 
 @dataclass(eq=False, slots=True)
@@ -99,7 +99,7 @@ class DocumentState:
     def supersede(self, by: PendingRequest | None = None) -> None:
         """Mark the open requests as superseded, except requests equivalent to `by`."""
         for request in [*self.answering, self.newest]:
-            if request is not None and not (by and request.is_beside(by)):
+            if request is not None and not request.is_beside(by):
                 request.superseded = True
                 request.wake.set()
 
@@ -185,7 +185,7 @@ class Completer:
     ) -> list[Suggestion]:
         """Wait at most `budget` seconds, and return the suggestions to show, best first. Raises ContentModified."""
         state = self._states[request.document.uri]
-        if request.stale or not (state.newest is None or state.newest.is_beside(request)):
+        if request.stale or not request.is_beside(state.newest):
             # The second condition finds the older of two equivalent requests, which a newer one did not supersede.
             raise ContentModified
         was_notified = state.notified and state.answered is not None and state.answered.revision == request.revision
@@ -205,7 +205,7 @@ class Completer:
             if not completion.fits(request.prompt):  # the user typed ahead of it, and it grew differently
                 completion = self._find_or_generate(state, request, generate, self._find_cached(state, request))
                 await self._wait(state, request, completion, budget, several)
-            before = state.shown if state.answered is not None and state.answered.is_beside(request) else None
+            before = state.shown if request.is_beside(state.answered) else None
             suggestions = self._suggestions(state, request, completion, several)
             now = state.shown if not was_notified else None
             if before and now and now.completion is before.completion and len(now.shown) > len(before.shown):
@@ -214,8 +214,7 @@ class Completer:
             return suggestions
         finally:
             state.answering.remove(request)
-            left = state.newest is not None and state.newest.is_beside(request) and not state.answering
-            if left and not (state.answered is not None and state.answered.is_beside(request)):
+            if request.is_beside(state.newest) and not state.answering and not request.is_beside(state.answered):
                 state.let_linger(AFTER_CANCEL)
 
     def _find_cached(self, state: DocumentState, request: PendingRequest) -> list[CachedCompletion]:

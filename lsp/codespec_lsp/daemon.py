@@ -20,7 +20,7 @@ from itertools import chain
 from typing import Any
 
 from codespec.api.body import EditBody, FileBody, LookupBody
-from codespec.api.limits import MAX_PATH, MAX_SIDE
+from codespec.api.limits import MAX_SIDE
 from codespec.client.connections import ProvenConnections
 from codespec.client.daemon_client import STATS, DaemonClient, Health, RawEvent
 from codespec.client.starter import Starter, serve_command, with_absolute_paths
@@ -29,7 +29,6 @@ from codespec.exclusions.secrets import without_secrets
 from codespec.user_folders import read_token
 from codespec_lsp.completions import CachedCompletion
 from codespec_lsp.documents import Document
-from codespec_lsp.exclusions import Rules
 from codespec_lsp.imports import MAX_BESIDE, find_files, import_rows, read_text
 from codespec_lsp.prompt import RequestContext, clean
 from codespec_lsp.settings import EditorSettings
@@ -366,7 +365,7 @@ class LookupFiles:
 
         def read() -> list[FileBody]:
             closed = (file for file in find_files(uri, rows, rules, MAX_BESIDE) if file.path not in known)
-            return _bodies(chain(opened, ((file.path, read_text(file.target)) for file in closed)), rules)
+            return self._bodies(chain(opened, ((file.path, read_text(file.target)) for file in closed)))
 
         files = await asyncio.get_running_loop().run_in_executor(self._thread, read)
         if files or document.uri in self._sent:
@@ -386,12 +385,11 @@ class LookupFiles:
                     return
                 await asyncio.sleep(max(WAIT, error.again))
 
-
-def _bodies(files: Iterable[tuple[str, str]], rules: Rules) -> list[FileBody]:
-    """Return request bodies for files that fit into MAX_TOGETHER characters in total, omitting lines with secrets."""
-    bodies, left = list[FileBody](), MAX_TOGETHER
-    for path, text in files:
-        if text.strip() and len(text) <= min(left, MAX_SIDE):
-            left -= len(text)
-            bodies.append({"path": clean(rules.shown(path))[-MAX_PATH:], "text": clean(without_secrets(text))})
-    return bodies
+    def _bodies(self, files: Iterable[tuple[str, str]]) -> list[FileBody]:
+        """Return request bodies for files of up to MAX_TOGETHER characters in all, without lines that hold secrets."""
+        bodies, left = list[FileBody](), MAX_TOGETHER
+        for path, text in files:
+            if text.strip() and len(text) <= min(left, MAX_SIDE):
+                left -= len(text)
+                bodies.append({"path": self._context.shown(path), "text": clean(without_secrets(text))})
+        return bodies

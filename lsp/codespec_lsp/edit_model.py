@@ -25,12 +25,7 @@ CHECK_AFTER = 60.0  # seconds after which a daemon that predicts no edits is che
 ROWS, STEP = 400, 100  # rows sent on each side of the places; the first one is a multiple of STEP
 MAX_EVENTS = 256  # in one answer
 ABSENT = "No daemon is running, so no model predicts edits."
-STARTING = "The daemon is starting, so no model predicts edits yet."
-UNTRAINED = "The daemon's model has no format for edits, so it predicts none."
 TOO_OLD = "This version of the daemon predicts no edits: restart the daemon."
-TOO_LONG = "The lines around the cursor are too long to be sent."
-ENDLESS = "The model's answer did not end."
-BROKEN = "The model's answer broke off."
 
 Answer = tuple[list[Hunk], str]  # the hunks, and the reason if there are none
 
@@ -72,16 +67,17 @@ class EditModel:
             except DaemonError as error:
                 return str(error)
             if about.get("state") not in ("ready", "idle"):
-                return STARTING
+                return "The daemon is starting, so no model predicts edits yet."
             self._checked = self._clock()
-            self._reason = "" if about.get("edit_format") else UNTRAINED if "edit_format" in about else TOO_OLD
+            untrained = "The daemon's model has no format for edits, so it predicts none."
+            self._reason = "" if about.get("edit_format") else untrained if "edit_format" in about else TOO_OLD
         return self._reason
 
     async def find(self, request: EditRequest, places: Sequence[int], changes: Sequence[Change], end: float) -> Answer:
         """Ask the model for hunks at the rows `places`, with a deadline at the clock's time `end`."""
         body = edit_body(request, places, changes, self._context)
         if body is None:
-            return [], TOO_LONG
+            return [], "The lines around the cursor are too long to be sent."
         body["deadline_ms"] = max(1.0, (end - self._clock()) * 1000)
         try:
             return await self._read(body, request.document.buffer)
@@ -100,7 +96,7 @@ class EditModel:
             async for name, value in events:
                 count += 1
                 if count > MAX_EVENTS:
-                    return [], ENDLESS
+                    return [], "The model's answer did not end."
                 place = value.get("place")
                 if name == "edit" and place in hunks:
                     hunks[place].append(value)
@@ -108,7 +104,7 @@ class EditModel:
                     ended = hunks.pop(place)
                     reason = str(value.get("reason") or reason)
                     found += [] if value.get("reason") else read_hunks(ended, value, buffer)
-        return ([], BROKEN) if hunks else (found, "" if found else reason)
+        return ([], "The model's answer broke off.") if hunks else (found, "" if found else reason)
 
 
 def edit_body(
@@ -129,7 +125,7 @@ def edit_body(
     body: EditBody = {
         "document": context.document_name(document),
         "language": clean(document.language_id)[:MAX_NAME],
-        "path": clean(context.shown(document.path))[-MAX_PATH:],
+        "path": context.shown(document.path),
         "text": without_secrets(text),
         "first_row": first,
         "places": list(places),
@@ -144,7 +140,7 @@ def edit_body(
 
 def _change_body(change: Change, path: str) -> ChangeBody:
     old, new = (clean("".join(lines)).replace("\r\n", "\n").replace("\r", "\n") for lines in (change.old, change.new))
-    return {"path": clean(path)[-MAX_PATH:], "row": change.row, "old": old, "new": new, "predicted": change.predicted}
+    return {"path": path, "row": change.row, "old": old, "new": new, "predicted": change.predicted}
 
 
 def may_be_sent(change: Change) -> bool:

@@ -34,19 +34,9 @@ ABOVE, BELOW = 1, 3  # rows around the last place in which the cursor does not m
 MAX_OTHERS, APART = 2, 8  # places besides the cursor's, and the rows between two: their windows must not overlap
 MAX_REJECTED = 20  # dismissed hunks that are not suggested again
 MIN_WORD = 3  # characters of a removed word that is searched
-OFF = "Next edits are switched off (codespec.nextEdit)."
-NOT_OPEN = "The document is not open."
-IN_CELL = "The cells of notebooks get no next edits."
-NOTHING = "Nothing was edited in the last five minutes."
-UNDONE = "The last edit brought back an earlier text."
-BULK = "Too much was changed at once to have been typed."
-DISMISSED = "The last suggestion was dismissed, and nothing was edited since."
-LONG = "The lines at the cursor are too long."
-MOVED_LATE = f"The last edit is more than {MOVED_WITHIN:.0f} seconds old."
-CHANGED = "The document changed, or a newer request came, before the edit was found."
-LATE = "No edit was found within codespec.nextEditBudgetMs."
+CHANGED = "The document changed, or a newer request arrived, before the edit was found."
 NONE = "Nothing repeats the last change."
-SECRET = "The last change is near a secret, in a file that is not sent, or too long, so no model is asked."
+SECRET = "The last change is near a secret, in a file that is not sent, or too long, so the model does not get it."
 HIDDEN = "The model's edit is not shown: it only adds lines above the cursor or touches a secret."
 
 Source = Literal["rename", "model"]
@@ -131,7 +121,7 @@ class NextEdits:
 
     async def answer(self, request: EditRequest | None) -> Answer:
         """Return the next edit within the time budget."""
-        answer = NOT_OPEN if request is None else await self._answer_in_time(request)
+        answer = "The document is not open." if request is None else await self._answer_in_time(request)
         self._reason = answer if isinstance(answer, str) else ""
         return answer
 
@@ -167,7 +157,9 @@ class NextEdits:
         finding = self._finding[uri] = asyncio.ensure_future(self._find(request))
         try:
             await asyncio.wait((finding,), timeout=max(0.0, left))
-            return LATE if not finding.done() else CHANGED if finding.cancelled() else finding.result()
+            if not finding.done():
+                return "No edit was found within codespec.nextEditBudgetMs."
+            return CHANGED if finding.cancelled() else finding.result()
         finally:
             finding.cancel()
 
@@ -239,27 +231,29 @@ class NextEdits:
     def _why_not_here(self, request: EditRequest) -> str:
         """Return why the request's document gets no next edits, or ""."""
         if self._context.settings().next_edit == "off":
-            return OFF
+            return "Next edits are switched off (codespec.nextEdit)."
         if request.document.is_cell:
-            return IN_CELL
+            return "The cells of notebooks get no next edits."
         lines, row = request.document.buffer.lines, request.position.row
         near = lines[max(0, row - LONG_NEAR) : row + LONG_NEAR]
-        return self._why_not(request.document) or (LONG if any(len(line) > MAX_LINE for line in near) else "")
+        long = "The lines at the cursor are too long." if any(len(line) > MAX_LINE for line in near) else ""
+        return self._why_not(request.document) or long
 
     def _why_not_now(self, request: EditRequest) -> str:
         """Return why there is no next edit at this time, or ""."""
         if not self.history.changes():
-            return NOTHING
+            return "Nothing was edited in the last five minutes."
         if request.trigger in ALWAYS:
             return ""
         if self.history.undone:
-            return UNDONE
+            return "The last edit restored an earlier text."
         if self.history.is_bulk:
-            return BULK
+            return "Too much was changed at once to have been typed."
         if self._dismissed_at == self.history.number:
-            return DISMISSED
-        late = request.trigger == "moved" and self._clock() - self.history.edited_at > MOVED_WITHIN
-        return MOVED_LATE if late else ""
+            return "The last suggestion was dismissed, and nothing was edited since."
+        if request.trigger == "moved" and self._clock() - self.history.edited_at > MOVED_WITHIN:
+            return f"The last edit is more than {MOVED_WITHIN:.0f} seconds old."
+        return ""
 
     def _supersede(self, uri: str) -> None:
         self._newest.pop(uri, None)

@@ -166,14 +166,11 @@ class RequestContext:
         body: CompletionBody = {
             "document": self.document_name(document),
             "language": clean(document.language_id)[:MAX_NAME],
-            "path": clean(self.shown(document.path))[-MAX_PATH:],
+            "path": self.shown(document.path),
             "prefix": with_newlines(prompt.prefix),
             "prefix_offset": prompt.offset - before.count(b"\r\n"),
             "suffix": with_newlines(prompt.suffix),
-            "snippets": [
-                {"path": clean(self.shown(each.path))[-MAX_PATH:], "text": with_newlines(each.text)}
-                for each in snippets
-            ],
+            "snippets": [{"path": self.shown(each.path), "text": with_newlines(each.text)} for each in snippets],
             "cursor": {"context": cursor.context.value, "open_brackets": cursor.open_brackets, "indent": cursor.indent},
             "trigger": trigger,
             "max_tokens": settings.max_tokens,
@@ -203,8 +200,8 @@ class RequestContext:
         return f"{self._name}-{hashlib.blake2b(document.uri.encode('utf-8', 'replace'), digest_size=8).hexdigest()}"
 
     def shown(self, path: str) -> str:
-        """Return a path as shown to the model by `Rules.shown`."""
-        return self.exclusions.rules.shown(path)
+        """Return a path as shown to the model by `Rules.shown`, without lone surrogates, at most MAX_PATH long."""
+        return clean(self.exclusions.rules.shown(path))[-MAX_PATH:]
 
     def may_send(self, document: Document) -> bool:
         """Return whether a document's text may be sent with another document's request."""

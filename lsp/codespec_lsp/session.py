@@ -29,7 +29,6 @@ from codespec_lsp.settings import EditorSettings
 from codespec_lsp.status import Counters, StatusLine
 from codespec_lsp.syntax import DocumentSyntax, DocumentTree
 
-NOT_OPEN = "The editor requested a completion in a document that it did not open here: open that file again."
 LOST = "A change of {} could not be read, so the file is not completed: close the file and open it again."
 MAGIC = "Magics are not completed, nor are cells that a magic passes to another program."
 NOT_KNOWN = "This file is not completed until its folder can be read: check whether its disk or network is slow."
@@ -227,7 +226,7 @@ class Session:
         """
         document = self.documents.get(canonical(uri))
         if document is None:
-            self.status.document(NOT_OPEN)
+            self.status.document("The editor requested a completion in a file that it did not open: open it again.")
             return None
         if selected is not None and len(selected.text) > 2 * REPEATED:
             return None

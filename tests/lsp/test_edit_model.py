@@ -187,7 +187,7 @@ def test_no_daemon_is_started_for_an_edit() -> None:
         async with talking(url="http://127.0.0.1:1", **LATE) as (client, _):
             client.open(TEXT)
             edited(client)
-            assert "No daemon runs" in await next_edit(client, 5, 6)
+            assert "No daemon is running" in await next_edit(client, 5, 6)
 
     run(scenario())
 
