@@ -1,20 +1,4 @@
-"""Exceptions that are shown to the user as one sentence with the problem and the fix.
-
-CodespecError
-├── ConfigError       an invalid option or configuration key
-├── RequestError      a request that cannot be served; `field` names the invalid field
-├── ModelError        a model folder that is missing, broken or not supported
-│   └── TokenizerError    a tokenizer that does not round-trip bytes → ids → bytes
-├── PairError         a target and a drafter that do not work together
-├── TrainingError     a corpus, checkpoint or disk problem that stops a training run
-├── MismatchError     output that differs from plain decoding in `exact` mode: a bug in codespec
-├── ServeError        a request that the daemon cannot accept now or has lost; `status` is the HTTP status
-└── DaemonError       raised by the client: the daemon refuses a request or is not trusted
-    ├── Absent            nothing listens, or the daemon has exited
-    └── Unproven          the peer has not proved that it is the user's daemon
-
-A `Finding` is one line of output of `codespec doctor` or `codespec check`.
-"""
+"""Exceptions that are shown to the user as one sentence with the problem and the fix."""
 
 from __future__ import annotations
 
@@ -28,8 +12,8 @@ FIELD = "\0"  # placeholder for the field's name in a fault's `what`
 def install_fix(extras: str = "", flags: str = "", folder: str = ".") -> str:
     """Return the clause that tells the user how to install a package from its folder in codespec's checkout.
 
-    The command never installs `codespec` by name, because the name is not registered on the package index, so anyone
-    could register the name and run code on the machines of users who follow the advice.
+    The clause never suggests `pip install codespec`: that name is not registered on the package index, so anyone could
+    register it and run code on users' machines.
     """
     package = f'"{folder}[{extras}]"' if extras else folder  # in quotes, because zsh expands brackets
     return f"run `{' '.join(['pip install', *flags.split(), package])}` in codespec's checkout"
@@ -47,7 +31,7 @@ def first_line(error: BaseException) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """The structured form of an error. `sentence` is the text for the user.
+    """A structured error, shown to the user as `sentence`.
 
     `code` is a stable id such as "model_incomplete", or "" if no code depends on it. `what` is the problem, and
     `fix` is what the user should do ("": unknown), both without a full stop. `field` is the invalid field of a request
@@ -80,9 +64,9 @@ class Fault:
 
 
 class CodespecError(Exception):
-    """Base class of all errors that users see. A command exits with status 2, or with 1 for MismatchError.
+    """Base class of all errors that users see. A command exits with status 1 after a MismatchError, else with status 2.
 
-    `problem` is a `Fault`, a whole sentence, or, with `fix`, a clause without a full stop.
+    `problem` is a `Fault`, a whole sentence or, if `fix` is given, a clause without a full stop.
     """
 
     def __init__(self, problem: Fault | str, fix: str = "") -> None:
@@ -147,7 +131,7 @@ class ServeError(CodespecError):
 
 
 class DaemonError(CodespecError):
-    """A daemon that can't serve its client.
+    """Raised by the client if the daemon refuses a request, can't be reached or is not trusted.
 
     `again` is the number of seconds to wait before a retry, or None if a retry is useless. `status` is the HTTP status,
     or 0 if there was no reply. The fault's `field` is the rejected field of the request, or "".
@@ -176,7 +160,7 @@ State = Literal["ok", "warning", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check. `fix` tells the user what to do, or is "" if nothing needs to be done."""
+    """The result of one check of `codespec doctor` or `codespec check`. `fix` is "" if nothing needs to be done."""
 
     name: str
     state: State

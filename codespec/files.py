@@ -35,10 +35,7 @@ class Unreadable(OSError):
 
 
 def open_regular(file: Path) -> BufferedReader:
-    """Open a file for reading.
-
-    Raises Unreadable if the file is not a regular file, or another OSError if reading fails.
-    """
+    """Open a file for reading. Raises Unreadable if the file is not a regular file, else OSError on failure."""
     if not stat.S_ISREG(file.stat().st_mode):  # opening a device can have side effects
         raise Unreadable("not a regular file")
     opened = open(os.open(file, _FLAGS), "rb")  # noqa: SIM115 - the caller closes it
@@ -61,7 +58,7 @@ def read_regular(file: Path, most: int) -> bytes:
 
 
 def read_named(file: Path) -> bytes:
-    """Return the contents of a regular file that the user named. Raises OSError, which includes Unreadable.
+    """Return the contents of a regular file that the user named. Raises OSError or its subclass Unreadable.
 
     Pipes and devices are refused, because reading them could block or exhaust memory.
     """
@@ -119,7 +116,7 @@ def parse_json(data: bytes | bytearray, max_values: int = MAX_JSON_VALUES, *, fi
 
 
 def read_json_file(file: Path, *, finite: bool = False) -> Any:
-    """Parse a regular file with `parse_json`. Raises the errors of `parse_json` and OSError."""
+    """Parse a JSON file of at most MAX_JSON_BYTES. Raises OSError and the errors of `parse_json`."""
     return parse_json(read_regular(file, MAX_JSON_BYTES), finite=finite)
 
 
@@ -144,8 +141,8 @@ def read_json(file: Path) -> dict[str, Any]:
 def _demand_bounds(data: bytes | bytearray, max_values: int) -> None:
     """Raise TooLarge if the JSON nests too deeply or contains too many values.
 
-    Commas and opening brackets are counted, because their number limits the number of values. If the count is too
-    high, characters inside strings are excluded, because strings may contain source code.
+    The number of commas and opening brackets limits the number of values. If the number is too high, commas and
+    brackets inside strings are excluded, because strings may contain source code.
     """
     opened = data.count(b"[") + data.count(b"{")
     if opened <= MAX_JSON_DEPTH and opened + data.count(b",") <= max_values:
@@ -192,8 +189,8 @@ class Kept(Generic[Result]):
     """A result that is cached in a file. File errors are added to the notes and never raised.
 
     `spell` converts the result to JSON, and `parse` converts it back. For invalid content, `parse` raises
-    ArithmeticError, AttributeError, LookupError, TypeError or ValueError. Notes name the result `what`
-    and state the consequence of a corrupt file (`on_corrupt`) or of a folder without write access (`on_unwritable`).
+    ArithmeticError, AttributeError, LookupError, TypeError or ValueError. A note calls the result `what` and states the
+    consequence of a corrupt file (`on_corrupt`) or of a folder without write access (`on_unwritable`).
     """
 
     file: Path

@@ -1,9 +1,9 @@
-"""Check for `codespec check` whether a target and a drafter work together, from their files and sample text.
+"""Implement `codespec check`, which reports whether a target and a drafter work together.
 
 The report measures how much of a perfect draft survives retokenization. A perfect draft is sample text that ends with a
-whole drafter token and is as long as n average target tokens. The draft in target tokens is compared with the sample in
-target tokens: the last tokens differ if the draft ends inside a target token. The engine loses at most as much of its
-drafts, because it drafts a quarter more text and then limits each draft to a number of tokens.
+whole drafter token and is as long as n average target tokens. The target tokens of the draft are compared with those of
+the sample: the last tokens differ if the draft ends inside a target token. The engine loses no more of its drafts,
+because it drafts a quarter more text and then limits each draft to a number of tokens.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class PairReport:
 
     @property
     def verdict(self) -> str:
-        """A phrase that says whether the pair works and lists the subjects of warnings."""
+        """A phrase that says whether the pair works, with the names of the findings that are warnings."""
         if self.problem:
             return "can't work"
         notes = dict.fromkeys(finding.name for finding in self.findings if finding.state == "warning")
@@ -128,7 +128,7 @@ class PairReport:
 
 
 def check_pair(target: ModelFacts, drafter: ModelFacts, sample: Sample) -> PairReport:
-    """Compare a target and a drafter by the facts in their files and by how they tokenize the sample."""
+    """Compare the files of a target and a drafter, and the tokens into which both models split the sample."""
     findings, drafts, problem = list[Finding](), tuple[PerfectDrafts, ...](), None
     for role, side in {"target": target, "drafter": drafter}.items():
         findings.append(describe(role, side))
@@ -154,9 +154,8 @@ def describe(role: str, facts: ModelFacts) -> Finding:
     if facts.reasons:
         return from_fault(role, facts.reasons[0])
     context = f"context {facts.context:,}" if facts.context else "context not stated"
-    stored_as = (
-        source_quantization(facts.config) or facts.weights.dtype
-    )  # the GGUF file's format, even if the folder is float32
+    # For a GGUF file, the file's own format, even if its converted folder is float32.
+    stored_as = source_quantization(facts.config) or facts.weights.dtype
     size = f"{facts.weights.parameters / 1e6:,.1f} M parameters in {stored_as}"
     kind, layers = architecture(facts.config), describe_layers(facts.config)
     return well(role, f"{kind}, {size}, {context}, {layers}, from {facts.name}")

@@ -104,7 +104,7 @@ def _compile(line: str) -> re.Pattern[str] | None:
 
 
 def _unescaped(found: re.Match[str]) -> str:
-    """Return a [class] without unsupported backslashes. An escaped `]` is moved to the front of the class."""
+    """Return a character class without unsupported backslashes. An escaped `]` is moved to the front of the class."""
     start, body = found.groups()
     front = "]" if "\\]" in body else ""
     rest = re.sub(r"\\(.)", lambda each: each[1].strip("]"), body)
@@ -236,7 +236,7 @@ def _lines(data: bytes) -> list[str]:
 
 
 def _places(file: Path) -> list[Path]:
-    """Return a file's paths: up to the first linked folder, with the folder resolved, and fully resolved."""
+    """Return a file's outermost linked parent (or the file), its path in the resolved folder, and its resolved path."""
     link = next((each for each in reversed(file.parents) if os.path.islink(each)), file)
     folder = _resolved(file.parent)
     return list(dict.fromkeys([link, folder / file.name, _resolved(file)]))

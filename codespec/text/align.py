@@ -25,7 +25,7 @@ from codespec.text.tokenizer import TextTokenizer
 _WINDOW = 8
 _REJOIN = 8  # maximum number of matching tokens to encode again with the new text
 _VOCABULARIES: WeakKeyDictionary[TextTokenizer, HeldVocabulary] = WeakKeyDictionary()
-_FURTHEST = 4  # maximum number of tokens that healing removes: no word is longer
+_FURTHEST = 4  # maximum number of tokens that healing removes
 _CACHED = 256  # maximum number of cached results of `allowed_ids`
 
 
@@ -82,7 +82,7 @@ class Resync:
 def byte_ends(tokenizer: TextTokenizer, ids: Sequence[int], *, length: int | None = None) -> list[int]:
     """Return the byte offset at which each token ends in the text; control tokens have no bytes.
 
-    `length` is the size of the text in bytes; if the ids include a dummy prefix, its bytes are not counted.
+    `length` is the size of the text in bytes, without a dummy prefix, whose bytes are not counted.
     """
     ends = list(accumulate(len(tokenizer.token_bytes[number]) for number in ids))
     surplus = ends[-1] - length if ends and length is not None else 0
@@ -192,10 +192,7 @@ def held_vocabulary(tokenizer: TextTokenizer) -> HeldVocabulary:
 
 
 def stable_boundary(vocabulary: HeldVocabulary, ids: Sequence[int]) -> HeldBytes:
-    """Return the tokens that healing removes from the end of a prompt: as many as begin a longer token.
-
-    At most four tokens are removed, and no control tokens.
-    """
+    """Return the last tokens of a prompt that healing removes: the most, up to four, that begin a longer token."""
     held = HeldBytes()
     data = b""
     for count, number in enumerate(reversed(ids[-_FURTHEST:]), start=1):

@@ -32,8 +32,8 @@ class Reading:
 
     The current text of the window is the last text between `opens` and `closes`. If `headed` is true, a path follows
     each of the two markers on the same line, and the text after the line of `closes` is the beginning of the answer.
-    `answer` is a template of the answer that changes nothing. `stops` are the texts that end an answer; None means
-    `EditFormat.stops`.
+    `answer` is a template of an answer that changes nothing. `stops` are the texts that end an answer (None: those of
+    `EditFormat.stops`).
     """
 
     opens: str
@@ -47,10 +47,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditFormat:
-    """A prompt format; edit_formats.toml describes the fields.
-
-    The numbers of lines `above` and `below` exclude the row to edit.
-    """
+    """A prompt format with the fields of edit_formats.toml. `above` and `below` do not count the row to edit."""
 
     name: str
     prompt: str
@@ -292,7 +289,7 @@ class AnswerReader:
 
 
 def common_end(first: Sequence[str], second: Sequence[str]) -> int:
-    """Return the number of equal lines at the ends of two lists."""
+    """Return how many lines at the ends of two lists of lines are equal."""
     pairs = zip(reversed(first), reversed(second), strict=False)
     return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second)))
 

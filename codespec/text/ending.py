@@ -366,7 +366,7 @@ class _Stem:
 
 
 def _stems(right: bytes) -> list[bytes]:
-    """Return the rest of a line with and without its closing brackets; no text if there are only closing brackets."""
+    """Return the rest of a line with and without its closing brackets, or [] for closing brackets alone."""
     whole = right.strip()
     stem = whole.rstrip(_CLOSERS + b" \t")
     if stem:

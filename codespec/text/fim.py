@@ -2,8 +2,8 @@
 
 The layout of a document's prompts is reused while the user types, so that consecutive prompts begin with the same
 tokens and the model reads only new text. A prompt does not depend on requests for other documents. The cost of building
-a prompt is limited by the token budget, not by the length of the text. Control tokens in source text are encoded as
-plain text.
+a prompt depends on the token budget, not on the length of the text. Control tokens in source text are encoded as plain
+text.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ MAX_TAIL = 64  # tokens
 PAUSE = 5.0  # seconds without a prompt after which typing counts as paused
 OLDEST = 60.0  # maximum seconds to keep snippets while the user types
 MAX_DOCUMENTS = 256
-MAX_CHARS = 8  # characters of a token; code has 2 to 5, so a text with more would not fit anyway
+MAX_CHARS = 8  # assumed maximum of characters per token; code has 2 to 5
 Snippets = Sequence[tuple[str, str]]  # (path, text)
-# Parts of the budget are 1/n. A suffix after the prefix (`psm`) gets less, because it is read again more often.
+# A suffix gets at most 1/n of the budget. A suffix after the prefix (`psm`) gets less, because it is read more often.
 _SUFFIX_SHARE = {"psm": 8, "spm": 4, "suffix_first": 4}
 _SNIPPET_SHARE = 4
 PLAIN_NOTES = ("snippets are left out: they need a fill-in-the-middle prompt",)
@@ -50,7 +50,7 @@ class Block:
 
 @dataclass(slots=True)
 class Layout:
-    """Layout of the last prompt of a document.
+    """The layout of a document's last prompt.
 
     `starts` lists where recent prefix windows start, most recent first: each item is a character offset in the document
     and the text at that offset, because edits further up change the offset but not the text. `split` is true if the
@@ -92,7 +92,7 @@ class Layout:
 
 
 class Layouts:
-    """Prompt layouts of the most recently edited documents; `clock` returns the time in seconds."""
+    """The prompt layouts of the most recently edited documents; `clock` returns the time in seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
@@ -268,7 +268,7 @@ def build_prompt(
 
     Without a template, the prompt consists of the prefix alone. Text that does not fit is shortened: the suffix to a
     quarter of the budget (an eighth if the suffix follows the prefix), the snippets to a quarter, and the prefix to the
-    rest of the budget. `layout` is used and updated. While the user types, each prompt contains the same snippets,
+    rest of the budget. `layout` is read and updated. While the user types, each prompt contains the same snippets,
     unless `renew` is true. `prefix` begins at character `offset` of the document. If `append` is true, the end of the
     prefix may be placed after the suffix (see `split_tail`). Raises RequestError if the budget is too small for a
     prompt.

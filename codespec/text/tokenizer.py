@@ -46,24 +46,21 @@ _PROBES = (
 )
 _BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _NOT_UTF8 = "[\udc80-\udcff]+"  # invalid bytes, as `surrogateescape` decodes them
-# So few short texts are encoded one by one: in a batch, waking the library's threads would take longer (lab/LOG.md).
+# A few short texts are encoded one by one: waking the library's threads for a batch takes longer (lab/LOG.md).
 _FEW, _SHORT = 8, 256  # texts; characters of a text
 
 
 class TextTokenizer:
     """Byte-exact tokenizer of one model.
 
-    token_bytes        bytes of each id, b"" for control tokens and unused ids
-    vocab, vocab_size  token string → id; the largest id + 1
-    special_ids        all control tokens, including added tokens that look like one
-    bos_ids            ids before the first token of a text
-    model_eos_ids      ids at which Hugging Face's `generate` stops
-    config             contents of tokenizer_config.json
-    typical_chars      characters of code per token
-    dummy_prefix       whether a space may be put before a text
+    `token_bytes` holds the bytes of each id, b"" for control tokens and unused ids. `vocab` maps token strings to ids,
+    and `vocab_size` is the largest id plus 1. `special_ids` are the ids of all control tokens, including added tokens
+    that look like control tokens. `bos_ids` are put before a text. `model_eos_ids` are the ids at which Hugging Face's
+    `generate` stops. `config` is the content of tokenizer_config.json. `dummy_prefix` is true if a tokenizer may put a
+    space before a text.
     """
 
-    typical_chars = 3
+    typical_chars = 3  # characters of code per token
 
     def __init__(self, document: Document, *, config: Mapping[str, Any], eos_ids: frozenset[int] | None = None) -> None:
         facts = read_facts(document)
@@ -121,8 +118,8 @@ class TextTokenizer:
     def encode(self, text: str) -> list[int]:
         """Return the token ids of a whole text, without special tokens; control tokens in the text are encoded as text.
 
-        The ids equal those of the model's own tokenizer, unless the text contains a control token or that tokenizer
-        applies NFC. Raises TokenizerError if the vocabulary cannot encode a character of the text.
+        The ids equal those of the model's own tokenizer, unless the text contains a control token or the model's
+        tokenizer applies NFC. Raises TokenizerError if the vocabulary cannot encode a character of the text.
         """
         return self.encode_batch([text])[0]
 
@@ -201,7 +198,7 @@ class TextTokenizer:
 
     @cached_property
     def _control_spellings(self) -> dict[str, int]:
-        """Ids of control tokens by the names that prompts contain, with or without SentencePiece's leading marker."""
+        """Map the names of control tokens to their ids, with and without SentencePiece's leading space marker."""
         spellings = {name: self.vocab[name] for name in self._control_names}
         bare = {name.removeprefix("\u2581"): number for name, number in spellings.items()}
         return {**bare, **spellings}
@@ -299,7 +296,7 @@ def _trouble_pattern(facts: TokenizerFacts, control_names: Collection[str]) -> r
 
 
 def _any_of(strings: Collection[str], *, or_else: str = "") -> re.Pattern[str]:
-    """Return a capturing pattern for any of the strings, preferring longer ones, or else for the pattern `or_else`."""
+    """Return a capturing pattern that matches any of the strings, longest first, or else the pattern `or_else`."""
     choices = [re.escape(string) for string in sorted(strings, key=lambda string: (-len(string), string))]
     return re.compile("(" + "|".join([*choices, or_else] if or_else else choices) + ")")
 

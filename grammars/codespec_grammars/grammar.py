@@ -25,7 +25,7 @@ from codespec_grammars.lexer_rules import BRACKET, Entry, LexerRules, Opener, co
 if TYPE_CHECKING:
     import tree_sitter
 
-# The known predicates: tree-sitter takes an unknown one as true, so its pattern would capture too much.
+# tree-sitter ignores unknown predicates, so a pattern with a misspelled predicate would capture too much.
 PREDICATES = re.compile(r"(?:not-)?(?:any-)?(?:eq|match)\?|(?:not-)?any-of\?|set!|is(?:-not)?\?")
 _TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|;[^\n]*|@([\w.-]+)|#([\w.-]+[?!]?)')
 _INHERITS = re.compile(r";+\s*inherits:\s*([\w, -]+)\s*\n")
@@ -69,10 +69,7 @@ OF_LAST_TOKEN = frozenset({Context.CLOSING, Context.BLOCK_START, Context.OPERATO
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """A language whose grammar is installed.
-
-    If two patterns of `contexts` capture the same node, the later pattern wins.
-    """
+    """An installed grammar. If two patterns of `contexts` capture the same node, the later pattern wins."""
 
     data: Language
     language: tree_sitter.Language
@@ -344,10 +341,7 @@ class WindowService:
         self._parser, self._contexts = WindowParser(grammar.language), grammar.contexts
 
     def answer(self, request: tuple[str, int, int, int]) -> tuple[Any, ...] | None:
-        """Return the fields of `Captures`, or None if the parser gave up; `request` has the arguments of `look_up`.
-
-        The first item of `request` is the text instead of its tree.
-        """
+        """Return the fields of `Captures`, or None if the parser gave up."""
         text, tip, width, left = request
         tree = self._parser.parse(text.encode())
         return astuple(look_up(tree, self._contexts, tip, width, left)) if tree is not None else None

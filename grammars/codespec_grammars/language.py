@@ -33,7 +33,7 @@ _VISIBLE = re.compile(rb"[^\s]")
 
 
 class GrammarDataError(ValueError):
-    """Raised for an invalid `language.toml`, `names.toml` or `contexts.scm`; the message contains file and line."""
+    """Raised for an invalid `language.toml`, `names.toml` or `contexts.scm`. The message names file and line."""
 
     def __init__(self, path: Path, line: int, message: str) -> None:
         super().__init__(f"{path.parent.name}/{path.name}:{line}: {message}")
@@ -137,7 +137,7 @@ class Language:
 
 @dataclass(frozen=True, slots=True)
 class NameFacts:
-    """The kinds of syntax nodes, or slots if a comment says so, by which the names in a language are found."""
+    """The kinds of syntax nodes (or slots, if a comment says so) with which the names in a language are found."""
 
     names: frozenset[str]  # leaves that are names
     member_names: frozenset[str] = frozenset()  # leaves that are members, unless a slot of `bindings` declares them
@@ -160,7 +160,7 @@ class NameFacts:
 
 @cache
 def languages() -> dict[str, Language]:
-    """Return all languages by name; each is a folder of this package with a `language.toml`."""
+    """Return the data of each language by name, from the folders that contain a `language.toml`."""
     return {path.parent.name: load_language(path.parent) for path in sorted(FOLDER.glob("*/language.toml"))}
 
 
@@ -278,10 +278,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A language whose files contain other languages.
-
-    `skip` contains pairs of patterns that open and close text without regions.
-    """
+    """A language whose files contain regions of other languages. Text between the patterns `skip` has no regions."""
 
     ids: tuple[str, ...]
     files: tuple[str, ...]
@@ -327,7 +324,7 @@ def _region(name: str, place: Place) -> Place | None:
 
 
 class _Marks:
-    """Finder of the markers that open a host's regions or skipped parts. Each pattern searches the text only once."""
+    """Finder of the markers that open a host's regions or skipped parts. Each marker is searched for once."""
 
     def __init__(self, host: Host, text: bytes) -> None:
         kinds: list[tuple[Region | re.Pattern[bytes], str]] = [(each, each.open) for each in host.regions]

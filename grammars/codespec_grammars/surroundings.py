@@ -180,7 +180,7 @@ def _still_open(stack: tuple[Entry, ...], right: bytes) -> tuple[Entry, ...]:
 
 
 def _closed_by(closer: re.Match[bytes], earlier: LexState, now: LexState) -> int:
-    """Return the stack index of the bracket or string that the match `closer` closed, or a negative number."""
+    """Return the stack index of the bracket or string that the match `closer` closed; a negative number means none."""
     pos = now.closed[1] if now.closed[0] == closer.start() else 0
     if pos >= 0 and len(now.stack) < len(earlier.stack):
         opener, opened = earlier.stack[-1]

@@ -60,11 +60,9 @@ class ContextTracker:
     `language` is a name or an editor's language id; if the language has no grammar, the context is always `unknown`.
     `sent` is the cursor as described by the language server, which is valid until bytes are appended.
 
-    grammar       the grammar of the language, or None
-    lexed         the lexed window before the cursor, or None without a grammar
-    bytes_parsed  the number of bytes parsed so far
-    given_up      the number of parses that took too long or broke the parser
-    broke_parser  whether the text broke the parser, so that it is not parsed again
+    `lexed` is the lexed window before the cursor, or None without a `grammar`. `bytes_parsed` is the number of bytes
+    parsed so far, and `given_up` the number of parses that took too long or broke the parser. If `broke_parser` is
+    true, the text is not parsed again.
     """
 
     def __init__(self, language: str, prefix: bytes, suffix: bytes = b"", *, sent: Cursor | None = None) -> None:
@@ -159,7 +157,7 @@ def unseen(sent: Cursor, own: Cursor, lexed: LexedWindow) -> tuple[tuple[Entry, 
 
 
 class Tip(NamedTuple):
-    """The text before a cursor, and the lexer state at its end."""
+    """The text before a cursor, and the lexer state at the cursor."""
 
     rules: LexerRules
     text: bytes

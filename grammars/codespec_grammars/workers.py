@@ -59,10 +59,7 @@ class Worker:
             raise WorkerDied from error
 
     def ask(self, request: Any, seconds: float) -> Any:
-        """Send a request and return the answer.
-
-        Raises WorkerDied if the process dies or takes longer than `seconds`.
-        """
+        """Send a request and return the answer. Raises WorkerDied if the process dies or exceeds `seconds`."""
         try:
             self._socket.settimeout(seconds)
             self._socket.sendall(message(request))
