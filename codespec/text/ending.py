@@ -109,6 +109,7 @@ _TAGS = re.compile("<(?:" + "|".join(re.escape(mark[1:]) for mark in MARKERS if 
 MAX_LINES = 12  # non-blank lines, the default limit for shape "auto"
 LOOKED_AT = 2048  # bytes of the cursor's line checked for repetition
 MAX_RIGHT = 2048  # bytes of the rest of the line to compare
+MAX_COPIES = 32  # copies that may have begun, of which only a line that repeats itself has more
 _CLOSING_SIGNS = b")]}>\"'` \t"
 LOOKED_BELOW = 8192  # bytes after the cursor to compare, more than a model reads
 
@@ -167,7 +168,7 @@ class Ending:
             return self.cut
         text = bytes(self._text)
         certain = min(len(text.rstrip()), self._finder.certain, *(filter_.certain for filter_ in self._filters))
-        return self._shown(text[:certain], self._rest.least)
+        return self._shown(text[:certain], self._rest.least.__getitem__)
 
     def _decide(self) -> None:
         cuts = [cut for cut in (self._finder.cut, *(filter_.cut for filter_ in self._filters)) if cut]
@@ -283,86 +284,40 @@ class RestOfLine:
     """Matcher of a completion against `right`, the rest of the cursor's line, which must not be inserted twice.
 
     `left[n]` is the number of bytes to keep of a completion that ends after n bytes: without a copy of the rest of the
-    line or of its beginning, and without trailing spaces if the rest of the line starts with a space. The algorithm of
-    Knuth, Morris and Pratt (1977) reads each byte once.
+    line or of its beginning, and without trailing spaces if the rest of the line starts with a space. `least[n]` is the
+    least number of bytes to keep of any completion that begins with the same n bytes.
     """
 
     def __init__(self, right: bytes) -> None:
-        self._stems = [_Stem(stem) for stem in _stems(right[:MAX_RIGHT])]
+        self._stems = _stems(right[:MAX_RIGHT])
         self._spaced = right[:1].isspace()
         self._text = bytearray()
         self._shown = [0]  # by length of the completion: the length without trailing spaces, if the rest has a space
-        self.left = [0]
-
-    def advance(self, data: bytes) -> None:
-        """Append bytes, which may end in the middle of a UTF-8 character."""
-        self._text += data
-        for stem in self._stems:
-            stem.advance(data)
-        for end in range(len(self.left), len(self._text) + 1):
-            spare = self._spaced and self._text[end - 1] in b" \t"
-            self._shown.append(self._shown[end - 1] if spare else end)
-            size = next((size for stem in self._stems if (size := stem.overlap(self._text, end))), 0)
-            self.left.append(self.left[self._shown[end - size]] if size else self._shown[end])
-
-    def least(self, end: int) -> int:
-        """Return the least number of bytes to keep of any completion that begins with the first `end` bytes."""
-        begun = (end - size for stem in self._stems for size in stem.begun(end))
-        return min([self.left[end], *(self.left[self._shown[start]] for start in begun)])
-
-
-class _Stem:
-    """Matcher of a growing text against the rest of a line, with or without closing brackets.
-
-    A border is a prefix of `stem` that is also a suffix of the text.
-    """
-
-    def __init__(self, stem: bytes) -> None:
-        self.stem = stem
-        self._closers = len(stem) - len(stem.lstrip(_CLOSING_SIGNS))
-        self._border = [0, 0]  # the longest proper border of each prefix of the stem, by its size
-        for size in range(1, len(stem)):
-            self._border.append(self._grown(self._border[size], stem[size]))
-        self._whole = [0, 0]  # the longest proper border that can be cut, by the same size
-        for size in range(2, len(stem) + 1):
-            border = self._border[size]
-            fits = border and self._may_end(border) and self._may_begin(stem[size - border - 1])
-            self._whole.append(border if fits else self._whole[border])
-        self._longest = [0]  # the longest border, by the length of the text
+        self._begun: list[list[int]] = [[] for _ in self._stems]  # sizes of the copies that have begun, longest first
+        self.left, self.least = [0], [0]
 
     def advance(self, data: bytes) -> None:
         """Append bytes, which may end in the middle of a UTF-8 character."""
         for byte in data:
-            self._longest.append(self._grown(self._longest[-1], byte))
+            self._text.append(byte)
+            end = len(self._text)
+            self._shown.append(self._shown[-1] if self._spaced and byte in b" \t" else end)
+            self._begun = [
+                [size + 1 for size in (*sizes, 0) if size < len(stem) and stem[size] == byte][:MAX_COPIES]
+                for stem, sizes in zip(self._stems, self._begun, strict=True)
+            ]
+            found = list(zip(self._stems, self._begun, strict=True))
+            size = next((size for stem, sizes in found for size in sizes if self._is_copy(stem, size)), 0)
+            self.left.append(self.left[self._shown[end - size]] if size else self._shown[end])
+            begun = [end - size for stem, sizes in found for size in (*sizes, 0) if size < len(stem)]
+            self.least.append(min([self.left[end], *(self.left[self._shown[start]] for start in begun)]))
 
-    def overlap(self, text: bytearray, end: int) -> int:
-        """Return the size in bytes of the longest border of `text[:end]` that begins and ends at word boundaries."""
-        size = self._longest[end]
-        fits = self._may_end(size) and (size == end or self._may_begin(text[end - size - 1]))
-        return size if fits else self._whole[size]
-
-    def begun(self, end: int) -> list[int]:
-        """Return 0 and the sizes of the borders of the first `end` bytes that later bytes may extend."""
-        sizes, size = [0], self._longest[end]
-        while size:
-            sizes.append(size)
-            size = self._border[size]
-        return [size for size in sizes if size < len(self.stem)]
-
-    def _grown(self, border: int, byte: int) -> int:
-        while border and (border == len(self.stem) or self.stem[border] != byte):
-            border = self._border[border]
-        return border + (self.stem[border] == byte)
-
-    def _may_end(self, size: int) -> bool:
-        """Return whether a border ends at a word boundary and has more than closing brackets, quotes and spaces."""
-        if size == len(self.stem):
-            return True
-        split = size and has_word(self.stem[size - 1 : size]) and has_word(self.stem[size : size + 1])
-        return size > self._closers and not split
-
-    def _may_begin(self, before: int) -> bool:
-        return not (has_word(bytes([before])) and has_word(self.stem[:1]))
+    def _is_copy(self, stem: bytes, size: int) -> bool:
+        """Return whether the last bytes of the text, which begin `stem`, are whole words and not only closing signs."""
+        before, copy, after = self._text[-size - 1 : -size], stem[:size], stem[size : size + 1]
+        if has_word(before) and has_word(copy[:1]):
+            return False
+        return not after or bool(copy.strip(_CLOSING_SIGNS) and not (has_word(copy[-1:]) and has_word(after)))
 
 
 def _stems(right: bytes) -> list[bytes]:

@@ -56,7 +56,7 @@ def test_every_length_is_tried(text: bytes, right: bytes) -> None:
 
 @given(TEXTS, TEXTS, TEXTS)
 def test_nothing_certain_is_taken_back(text: bytes, more: bytes, right: bytes) -> None:
-    assert followed(text, right).least(len(text)) <= len(left(text + more, right))
+    assert followed(text, right).least[len(text)] <= len(left(text + more, right))
 
 
 @pytest.mark.parametrize(
@@ -89,6 +89,6 @@ def test_the_work_grows_with_the_line(unit: bytes) -> None:
 
     def work(size: int) -> int:
         text = unit * size
-        return lines_run(lambda: followed(text, text).least(size))
+        return lines_run(lambda: followed(text, text).least[size])
 
     assert work(200) < 2.5 * work(100)
