@@ -44,38 +44,33 @@ def named_path(name: str) -> Path:
 
 def state_folder() -> Path:
     """Return the folder for learned state, daemon logs and the secret (on Linux, $XDG_STATE_HOME/codespec)."""
-    return _named_by("XDG_STATE_HOME") or _usual("state")
+    return _folder("state")
 
 
 def cache_folder() -> Path:
     """Return the folder for reproducible data and measurements (on Linux, $XDG_CACHE_HOME/codespec)."""
-    return _named_by("XDG_CACHE_HOME") or _usual("cache")
+    return _folder("cache")
 
 
 def data_folder() -> Path:
     """Return the folder for downloaded models (on Linux, $XDG_DATA_HOME/codespec)."""
-    return _usual("data")
+    return _folder("data")
 
 
 def config_folder() -> Path:
     """Return the folder of the user's configuration file (on Linux, $XDG_CONFIG_HOME/codespec)."""
-    return _usual("config")
+    return _folder("config")
 
 
-def _usual(kind: str) -> Path:
-    """Return codespec's folder for "state", "cache", "data" or "config", by the operating system's conventions."""
+def _folder(kind: str) -> Path:
+    named = os.environ.get(f"XDG_{kind.upper()}_HOME", "")
+    if os.path.isabs(named) or (named and kind in ("state", "cache")):
+        return Path(named) / NAME
     if sys.platform == "linux":  # where platformdirs need not be installed
-        named = os.environ.get(f"XDG_{kind.upper()}_HOME", "")
-        return Path(named if os.path.isabs(named) else os.path.expanduser(_ON_LINUX[kind])) / NAME
+        return Path(os.path.expanduser(_ON_LINUX[kind])) / NAME
     import platformdirs
 
     return Path(getattr(platformdirs, f"user_{kind}_path")(NAME))
-
-
-def _named_by(variable: str) -> Path | None:
-    """Return the subfolder `codespec` of the folder in an environment variable, or None if the variable is not set."""
-    named = os.environ.get(variable)
-    return Path(named) / NAME if named else None
 
 
 def make_state_folder() -> Path:
@@ -109,23 +104,18 @@ def check_folder() -> None:
 
 def read_secret() -> bytes:
     """Return the user's secret, creating it on first use. Raises ConfigError if others could have read the secret."""
-    file = own_folder() / "secret"
+    file, fix = own_folder() / "secret", "delete the file, and restart the daemon"
     try:
         if not os.path.lexists(file):
             _make_secret(file)
         status = file.lstat()  # rejects symbolic links, whose mode allows everyone
         if not _is_ours(status) or _allows(status, _OTHERS):
-            raise ConfigError(
-                f"Other users could have read the secret in {file}", "delete the file, and restart the daemon"
-            )
+            raise ConfigError(f"Other users could have read the secret in {file}", fix)
         secret = read_regular(file, SECRET_BYTES)
         if len(secret) != SECRET_BYTES:
             raise Unreadable(f"shorter than {SECRET_BYTES} bytes")
     except OSError as error:
-        why = error.strerror or error
-        raise ConfigError(
-            f"The secret in {file} can't be used ({why})", "delete the file, and restart the daemon"
-        ) from error
+        raise ConfigError(f"The secret in {file} can't be used ({error.strerror or error})", fix) from error
     return secret
 
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import codecs
 from bisect import bisect_left, bisect_right
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 from weakref import WeakKeyDictionary
 
@@ -156,26 +156,21 @@ class HeldVocabulary:
         self.token_bytes = table
         self._ids = sorted((number for number, data in enumerate(table) if data), key=table.__getitem__)
         self._bytes = [table[number] for number in self._ids]
-        self._allowed: OrderedDict[bytes, list[int]] = OrderedDict()
+        self.allowed_ids = lru_cache(maxsize=_CACHED)(self._find_allowed)
 
     def has_longer(self, start: bytes) -> bool:
         """Return whether the vocabulary has a token that starts with `start` and is longer."""
         first, stop = self._range(start)
         return first < stop and len(self._bytes[stop - 1]) > len(start)
 
-    def allowed_ids(self, held: bytes) -> list[int]:
+    def _find_allowed(self, held: bytes) -> list[int]:
         """Return the ids, in ascending order, of tokens whose bytes start with `held` or are a prefix of `held`."""
-        if held not in self._allowed:
-            first, stop = self._range(held)
-            allowed = set(self._ids[first:stop])
-            for end in range(1, len(held)):
-                part = held[:end]
-                allowed.update(self._ids[bisect_left(self._bytes, part) : bisect_right(self._bytes, part)])
-            self._allowed[held] = sorted(allowed)
-            if len(self._allowed) > _CACHED:
-                self._allowed.popitem(last=False)
-        self._allowed.move_to_end(held)
-        return self._allowed[held]
+        first, stop = self._range(held)
+        allowed = set(self._ids[first:stop])
+        for end in range(1, len(held)):
+            part = held[:end]
+            allowed.update(self._ids[bisect_left(self._bytes, part) : bisect_right(self._bytes, part)])
+        return sorted(allowed)
 
     def _range(self, start: bytes) -> tuple[int, int]:
         rest = start.rstrip(b"\xff")

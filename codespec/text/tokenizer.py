@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import accumulate, compress, pairwise
 from pathlib import Path
 from typing import Any
@@ -75,7 +75,7 @@ class TextTokenizer:
         self.bos_ids = find_bos_ids(self._backend, document, self.vocab, config)
         self.dummy_prefix = facts.dummy_prefix != "never"
         self._facts = facts
-        self._remembered: dict[str, tuple[int, ...]] = {}
+        self._encode_long = lru_cache(MAX_REMEMBERED)(lambda text: tuple(self._spell_whole([text])[0]))
         single = [number for number, data in enumerate(self.token_bytes) if len(data) == 1]
         self._byte_ids = {self.token_bytes[number][0]: number for number in reversed(single)}  # the lowest id wins
         self._trouble = _trouble_pattern(facts, self._control_names)
@@ -144,15 +144,7 @@ class TextTokenizer:
         The ids of recent long texts are cached, because the text after the cursor rarely changes while the user types.
         """
         text = self._with_dummy_prefix(text) if begins else text
-        if len(text) < MIN_REMEMBERED:
-            return self._spell_whole([text])[0]
-        ids = self._remembered.pop(text, None)
-        if ids is None:
-            ids = tuple(self._spell_whole([text])[0])
-        self._remembered[text] = ids  # most recent last
-        if len(self._remembered) > MAX_REMEMBERED:
-            del self._remembered[next(iter(self._remembered))]
-        return list(ids)
+        return list(self._encode_long(text)) if len(text) >= MIN_REMEMBERED else self._spell_whole([text])[0]
 
     def encode_with_specials(self, text: str, stand_ins: Mapping[str, str] | None = None) -> list[int]:
         """Return the token ids of a ready-made prompt, in which control tokens are written as text.

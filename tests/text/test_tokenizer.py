@@ -248,7 +248,7 @@ def test_only_the_last_long_texts_are_remembered() -> None:
     tokenizer = TextTokenizer.from_backend(toy_backend("gpt2"))
     for number in range(MAX_REMEMBERED + 5):
         assert tokenizer.decode_bytes(tokenizer.encode_inside(f"{number} " * 500)) == (f"{number} " * 500).encode()
-    assert len(tokenizer._remembered) == MAX_REMEMBERED
+    assert tokenizer._encode_long.cache_info().currsize == MAX_REMEMBERED
 
 
 def test_a_remembered_text_that_begins_has_its_dummy_prefix() -> None:
