@@ -31,17 +31,12 @@ def first_line(error: BaseException) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A structured error, shown to the user as `sentence`.
+    """A structured error, shown to the user as `sentence`."""
 
-    `code` is a stable id such as "model_incomplete", or "" if no code depends on it. `what` is the problem, and
-    `fix` is what the user should do ("": unknown), both without a full stop. `field` is the invalid field of a request
-    or setting. FIELD in `what` is a placeholder for the field's name, which differs between client protocols.
-    """
-
-    code: str
-    what: str
-    fix: str = ""
-    field: str = ""
+    code: str  # a stable id such as "model_incomplete", or "" if no code depends on it
+    what: str  # the problem without a full stop; FIELD stands for the field's name, which differs between protocols
+    fix: str = ""  # what the user should do, without a full stop; "" if unknown
+    field: str = ""  # the invalid field of a request or setting
 
     @property
     def problem(self) -> str:
@@ -115,32 +110,24 @@ class MismatchError(CodespecError):
 
 
 class ServeError(CodespecError):
-    """A request that the daemon can't accept now, or that the daemon has lost.
-
-    `status` is the HTTP status. `retry_after` is in seconds (0: do not retry). `state` is "starting", "stopping" or
-    "failed" if the daemon's state is the reason for the error, else "".
-    """
+    """A request that the daemon can't accept now, or that the daemon has lost."""
 
     party = ""  # label in the metrics of another program that is at fault
 
     def __init__(self, problem: Fault | str, status: int = 503, retry_after: int = 0, state: str = "") -> None:
         super().__init__(problem)
-        self.status = status
-        self.retry_after = retry_after
-        self.state = state
+        self.status = status  # HTTP status
+        self.retry_after = retry_after  # seconds; 0: do not retry
+        self.state = state  # "starting", "stopping" or "failed", if the daemon's state is the reason, else ""
 
 
 class DaemonError(CodespecError):
-    """Raised by the client if the daemon refuses a request, can't be reached or is not trusted.
-
-    `again` is the number of seconds to wait before a retry, or None if a retry is useless. `status` is the HTTP status,
-    or 0 if there was no reply. The fault's `field` is the rejected field of the request, or "".
-    """
+    """Raised by the client if the daemon refuses a request, can't be reached or is not trusted."""
 
     def __init__(self, problem: Fault | str, fix: str = "", again: float | None = None, status: int = 0) -> None:
         super().__init__(problem, fix)
-        self.again = again
-        self.status = status
+        self.again = again  # seconds to wait before a retry, or None if a retry is useless
+        self.status = status  # HTTP status, or 0 if there was no reply
 
 
 class Absent(DaemonError):
@@ -148,11 +135,11 @@ class Absent(DaemonError):
 
 
 class Unproven(DaemonError):
-    """A peer that has not proved that it is the user's daemon. `locked` is true if the peer requires a token."""
+    """A peer that has not proved that it is the user's daemon."""
 
     def __init__(self, problem: Fault | str, fix: str = "", locked: bool = False) -> None:
         super().__init__(problem, fix)
-        self.locked = locked
+        self.locked = locked  # whether the peer requires a token
 
 
 State = Literal["ok", "warning", "failed"]
@@ -160,12 +147,12 @@ State = Literal["ok", "warning", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check of `codespec doctor` or `codespec check`. `fix` is "" if nothing needs to be done."""
+    """The result of one check of `codespec doctor` or `codespec check`."""
 
     name: str
     state: State
     message: str
-    fix: str = ""
+    fix: str = ""  # what the user should do; "" if nothing needs to be done
 
     @property
     def line(self) -> str:

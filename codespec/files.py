@@ -186,19 +186,14 @@ class Unkept(str):
 
 @dataclass(frozen=True, slots=True)
 class Kept(Generic[Result]):
-    """A result that is cached in a file. File errors are added to the notes and never raised.
-
-    `spell` converts the result to JSON, and `parse` converts it back. For invalid content, `parse` raises
-    ArithmeticError, AttributeError, LookupError, TypeError or ValueError. A note calls the result `what` and states the
-    consequence of a corrupt file (`on_corrupt`) or of a folder without write access (`on_unwritable`).
-    """
+    """A result that is cached in a file. File errors are added to the notes and never raised."""
 
     file: Path
-    what: str
-    parse: Callable[[Mapping[str, Any]], Result]
-    spell: Callable[[Result], Mapping[str, Any]]
-    on_corrupt: str = "it is measured again"
-    on_unwritable: str = "each start measures it again"
+    what: str  # name of the result in notes
+    parse: Callable[[Mapping[str, Any]], Result]  # from JSON; raises one of `_UNFIT` for invalid content
+    spell: Callable[[Result], Mapping[str, Any]]  # to JSON
+    on_corrupt: str = "it is measured again"  # consequence of a corrupt file, in a note
+    on_unwritable: str = "each start measures it again"  # consequence of a folder without write access, in a note
 
     def get(self, measure: Callable[[], Result], notes: MutableSequence[str]) -> Result:
         """Return the saved result. If no result is saved, call `measure` and save its result."""

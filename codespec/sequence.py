@@ -28,14 +28,11 @@ _TAIL = 32  # bytes before a draft; `tail_window` reads fewer
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """Limits of a draft: the length in target tokens after retokenization, and the confidence needed to continue.
+    """Limits of a draft."""
 
-    `by_source` maps the names of proposers to caps of their own.
-    """
-
-    tokens: int
-    min_confidence: float = 0.0
-    by_source: Mapping[str, Cap] = field(default_factory=dict)
+    tokens: int  # length in target tokens after retokenization
+    min_confidence: float = 0.0  # confidence of a unit that is needed to draft another unit
+    by_source: Mapping[str, Cap] = field(default_factory=dict)  # caps of single proposers, by the proposer's name
 
     def of(self, source: str) -> Cap:
         """Return the cap for the proposer `source`, with at most as many `tokens` as this cap."""
@@ -51,86 +48,64 @@ class Cap:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A draft as text. Unit i of the draft ends at byte `ends[i]`, and its probability is `confidences[i]`.
-
-    `ids` holds the draft's target ids, which need no retokenization, if the drafter shares the target's vocabulary.
-    `probabilities` holds the distribution (shape [vocabulary]) from which each id was sampled, and is empty for drafts
-    that were not sampled.
-    """
+    """A draft as text."""
 
     text: bytes = b""
     source: str = ""
-    ends: tuple[int, ...] = ()
-    confidences: tuple[float, ...] = ()
-    ids: tuple[int, ...] | None = None
+    ends: tuple[int, ...] = ()  # byte offset at which each unit ends
+    confidences: tuple[float, ...] = ()  # probability of each unit
+    ids: tuple[int, ...] | None = None  # the draft's target ids, if the drafter shares the target's vocabulary
+    # The distribution [vocabulary] from which each id was sampled; empty for drafts that were not sampled.
     probabilities: tuple[NDArray[np.float32], ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """A draft in target tokens, ready for verification.
-
-    `reason` explains the draft's length to the user. `confidences` holds the proposer's probability of each id. `units`
-    is the number of units that the proposer drafted. `left_out` holds the ids that a policy trimmed from the end; the
-    target's next token shows whether the first trimmed id was correct. `probabilities` are copied from the `Draft`.
-    """
+    """A draft in target tokens, ready for verification."""
 
     ids: tuple[int, ...] = ()
     source: str = ""
-    reason: str = ""
-    confidences: tuple[float, ...] = ()
-    units: int = 0
-    left_out: tuple[int, ...] = ()
-    probabilities: tuple[NDArray[np.float32], ...] = field(default=(), compare=False, repr=False)
+    reason: str = ""  # explains the draft's length to the user
+    confidences: tuple[float, ...] = ()  # the proposer's probability of each id
+    units: int = 0  # number of units that the proposer drafted
+    left_out: tuple[
+        int, ...
+    ] = ()  # ids trimmed from the end; the target's next token shows whether the first was right
+    probabilities: tuple[NDArray[np.float32], ...] = field(default=(), compare=False, repr=False)  # of the `Draft`
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The target's decision on one sequence's candidates.
+    """The target's decision on one sequence's candidates."""
 
-    `accepted` is the number of accepted ids. `committed` holds the accepted ids and the target's next id. `logprobs`
-    has an entry for each committed id if the request asks for log-probabilities.
-    """
-
-    accepted: int
-    committed: tuple[int, ...]
-    logprobs: tuple[TokenLogprob, ...] = ()
+    accepted: int  # number of accepted ids
+    committed: tuple[int, ...]  # the accepted ids and the target's next id
+    logprobs: tuple[TokenLogprob, ...] = ()  # of each committed id, if requested
 
 
 @dataclass(slots=True)
 class Outlook:
-    """The state of one sequence that draft policies use.
+    """The state of one sequence that draft policies use."""
 
-    `context` is the `codespec_grammars` context class at the end of the text, `read` the number of bytes of `known`
-    that the tracker has consumed, and `seconds` the time that tracking took in this step. `read_by` maps a proposer to
-    the number of `ids` that the proposer has read, by default the number that the target had cached at the start.
-    `lost` is the cost of all drafts, measured in rounds without drafts, minus the number of accepted tokens.
-    """
-
-    context: str = "unknown"
+    context: str = "unknown"  # the `codespec_grammars` context class at the end of the text
     language: str = ""
     tracker: ContextTracker | None = None
-    read: int = 0
-    seconds: float = 0.0
-    read_by: dict[str, int] = field(default_factory=dict)
-    lost: float = 0.0
+    read: int = 0  # bytes of `known` that the tracker has consumed
+    seconds: float = 0.0  # time that tracking took in this step
+    read_by: dict[str, int] = field(default_factory=dict)  # `ids` read by each proposer; default: `stats.cached_tokens`
+    lost: float = 0.0  # cost of all drafts, in rounds without drafts, minus the number of accepted tokens
 
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """A request in progress, or one choice of a request.
-
-    `ids` are target ids and start with the prompt. `generated` holds the bytes after the prompt's last token. The first
-    generated bytes must equal `held`, the bytes that token healing removed from the prompt. `context` is the prefix
-    without the held bytes. `continues` is false if a marker separates `context` from the target's next token.
-    """
+    """A request in progress, or one choice of a request."""
 
     request: CompletionRequest
     choice: int
     prompt_ids: list[int]
-    context: bytes
-    held: bytes
-    continues: bool
+    context: bytes  # the prefix without the held bytes
+    held: bytes  # bytes that token healing removed from the prompt, with which `generated` must begin
+    continues: bool  # false if a marker separates `context` from the target's next token
     eos_ids: frozenset[int]
     stops: StopFinder
     ending: Ending | None = None  # finds the end of a completion with a shape
@@ -141,9 +116,9 @@ class Sequence:
     feed: int = 0  # pending ids that the target processes in this step
     room: int = 0  # target tokens that may be drafted in this step
     cached: int = 0  # length of the prefix of `ids` in the target's KV cache slot
-    ids: list[int] = field(default_factory=list)
+    ids: list[int] = field(default_factory=list)  # target ids, starting with the prompt
     logprobs: list[TokenLogprob] = field(default_factory=list)  # of the committed ids, if requested
-    generated: bytearray = field(default_factory=bytearray)
+    generated: bytearray = field(default_factory=bytearray)  # the bytes after the prompt's last token
     silent: int = 0  # committed tokens without bytes since the last token with bytes
     cut: int | None = None  # end of the text, in bytes of `generated`; None while it grows
     finish_reason: FinishReason | None = None

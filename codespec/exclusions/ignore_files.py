@@ -135,11 +135,11 @@ class Patterns:
 
 @dataclass(frozen=True, slots=True)
 class IgnoreFile:
-    """A parsed ignore file. Patterns are relative to `folder`. `seen` is the value of `state_of` before the read."""
+    """A parsed ignore file."""
 
     path: Path
-    folder: Path
-    seen: tuple[int, ...]
+    folder: Path  # to which the patterns are relative
+    seen: tuple[int, ...]  # value of `state_of` before the read
     size: int
     patterns: Patterns
 

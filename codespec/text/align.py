@@ -68,15 +68,11 @@ def tail_window(text: bytes | bytearray, size: int = _WINDOW) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Resync:
-    """An update of a drafter's token ids: keep the first `kept` ids, then append `new_ids`.
-
-    The updated ids encode the first `end` bytes of the text, which is the whole text unless the vocabulary lacks a
-    byte.
-    """
+    """An update of a drafter's token ids: keep the first `kept` ids, then append `new_ids`."""
 
     kept: int
     new_ids: list[int]
-    end: int
+    end: int  # bytes of the text that the updated ids encode: all, unless the vocabulary lacks a byte
 
 
 def byte_ends(tokenizer: TextTokenizer, ids: Sequence[int], *, length: int | None = None) -> list[int]:

@@ -28,21 +28,15 @@ SURE_LINES, SURE_WITH_LETTERS = 3, 2  # equal lines that end a difference
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """The texts that identify a client's prompt of one format, which begins with `begins` and ends with `ends`.
+    """The texts that identify a client's prompt of one format."""
 
-    The current text of the window is the last text between `opens` and `closes`. If `headed` is true, a path follows
-    each of the two markers on the same line, and the text after the line of `closes` is the beginning of the answer.
-    `answer` is a template of an answer that changes nothing. `stops` are the texts that end an answer (None: those of
-    `EditFormat.stops`).
-    """
-
-    opens: str
-    closes: str
-    begins: str = ""
-    ends: str = ""
-    headed: bool = False
-    answer: str = "{current}"
-    stops: tuple[str, ...] | None = None
+    opens: str  # the marker before the current text of the window, which is the last text between the markers
+    closes: str  # the marker after it
+    begins: str = ""  # text at the beginning of the prompt
+    ends: str = ""  # text at the end of the prompt
+    headed: bool = False  # a path follows each marker on its line, and the answer begins after the line of `closes`
+    answer: str = "{current}"  # template of an answer that changes nothing
+    stops: tuple[str, ...] | None = None  # texts that end an answer; None: those of `EditFormat.stops`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,16 +130,12 @@ def encode_parts(tokenizer: TextTokenizer, parts: Sequence[Part]) -> tuple[list[
 
 @dataclass(frozen=True, slots=True)
 class ReadyMadeEdit:
-    """A client's prompt in one of the next-edit formats.
-
-    `prediction` is the answer that changes nothing, excluding the part that the prompt already contains. An answer ends
-    at a control token or at one of the texts `stops`.
-    """
+    """A client's prompt in one of the next-edit formats."""
 
     form: EditFormat
     prompt: str
-    prediction: str
-    stops: tuple[str, ...]
+    prediction: str  # the answer that changes nothing, excluding the part that the prompt already contains
+    stops: tuple[str, ...]  # texts that end an answer, like control tokens
 
     def ids(self, tokenizer: TextTokenizer) -> list[int] | None:
         """Return the prompt's ids, or None if the vocabulary lacks one of the format's control tokens."""
@@ -196,17 +186,13 @@ class LineHunk:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The old lines that an answer rewrites; the prompt contains the first `given` lines of the answer.
-
-    `marks` are the cursor markers to remove from an answer. `after` contains the lines after the window, which may be
-    repeated at the end of an answer. If `keeps_end` is true, old lines that the answer does not reach are left
-    unchanged, and lines are added at the end of the window only if the document ends there.
-    """
+    """The old lines that an answer rewrites."""
 
     lines: tuple[str, ...] = ()
-    given: int = 0
-    marks: tuple[str, ...] = ()
-    after: tuple[str, ...] = ()
+    given: int = 0  # number of lines of the answer that the prompt contains
+    marks: tuple[str, ...] = ()  # cursor markers to remove from an answer
+    after: tuple[str, ...] = ()  # lines after the window, which may be repeated at the end of an answer
+    # Old lines that the answer does not reach are left, and lines are added at the end only if the document ends there.
     keeps_end: bool = False
 
     @property

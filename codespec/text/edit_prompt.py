@@ -24,52 +24,40 @@ Values = Mapping[str, str | list[Part]]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A past change of a file, in which the lines `new` replaced the lines `old` at `row`.
-
-    `predicted` is true if the change was an accepted suggestion.
-    """
+    """A past change of a file, in which the lines `new` replaced the lines `old` at `row`."""
 
     path: str
     row: int
     old: str
     new: str
-    predicted: bool = False
+    predicted: bool = False  # whether the change was an accepted suggestion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditContext:
-    """A document and its recent changes, from which a prompt is built.
-
-    `lines` are the rows of the document from `first_row` on, without line breaks. `cursor` is a row of the document and
-    a character offset in that row. `changes` are sorted from oldest to newest. `snippets` are pairs of a path and a
-    text, and `problems` are pairs of a row and a message.
-    """
+    """A document and its recent changes, from which a prompt is built."""
 
     path: str
-    lines: Sequence[str]
+    lines: Sequence[str]  # rows of the document from `first_row` on, without line breaks
     first_row: int = 0
     language: str = ""
-    cursor: tuple[int, int] | None = None
-    changes: Sequence[Change] = ()
-    snippets: Sequence[tuple[str, str]] = ()
-    problems: Sequence[tuple[int, str]] = ()
+    cursor: tuple[int, int] | None = None  # row of the document and character offset in that row
+    changes: Sequence[Change] = ()  # from oldest to newest
+    snippets: Sequence[tuple[str, str]] = ()  # (path, text)
+    problems: Sequence[tuple[int, str]] = ()  # (row, message)
 
 
 @dataclass(frozen=True, slots=True)
 class EditPrompt:
-    """A prompt, and the window of lines that the model's answer rewrites.
-
-    The window begins at row `start_row` of the document. `prediction` is the answer that changes nothing. An answer
-    ends at one of the texts `stops` and has at most `max_tokens` tokens.
-    """
+    """A prompt, and the window of lines that the model's answer rewrites."""
 
     ids: list[int]
     text: str
-    start_row: int
+    start_row: int  # row of the document at which the window begins
     window: Window
-    prediction: str
-    stops: tuple[str, ...]
-    max_tokens: int
+    prediction: str  # the answer that changes nothing
+    stops: tuple[str, ...]  # texts that end an answer
+    max_tokens: int  # of an answer
 
 
 def build_edit_prompt(

@@ -115,11 +115,7 @@ LOOKED_BELOW = 8192  # bytes after the cursor to compare, more than a model read
 
 
 class Ending:
-    """Detector of the end of one completion.
-
-    `cut` is the length of the completion in bytes, or None until the end is found; `reason` explains the end. `idle` is
-    the reason not to start a completion, or "" if one may start.
-    """
+    """Detector of the end of one completion."""
 
     def __init__(self, shape: Shape, place: Surroundings | None, prefix: str, suffix: str) -> None:
         before, after = prefix.encode(), suffix.encode()
@@ -139,9 +135,9 @@ class Ending:
         self._rest = RestOfLine(self._right)
         self._finder = CodeEnd(place, scope) if place else IndentEnd(scope, before, self._right)
         self._text = bytearray()
-        self.idle = why_not(place, before, self._right) if shape == "auto" else ""
-        self.cut: int | None = None
-        self.reason = ""
+        self.idle = why_not(place, before, self._right) if shape == "auto" else ""  # reason not to start, or ""
+        self.cut: int | None = None  # length of the completion in bytes, once the end is found
+        self.reason = ""  # explains the end
 
     def advance(self, data: bytes) -> None:
         """Append bytes, which may end in the middle of a UTF-8 character."""
@@ -284,8 +280,7 @@ class RestOfLine:
     """Matcher of a completion against `right`, the rest of the cursor's line, which must not be inserted twice.
 
     `left[n]` is the number of bytes to keep of a completion that ends after n bytes: without a copy of the rest of the
-    line or of its beginning, and without trailing spaces if the rest of the line starts with a space. `least[n]` is the
-    least number of bytes to keep of any completion that begins with the same n bytes.
+    line or of its beginning, and without trailing spaces if the rest of the line starts with a space.
     """
 
     def __init__(self, right: bytes) -> None:
@@ -294,7 +289,8 @@ class RestOfLine:
         self._text = bytearray()
         self._shown = [0]  # by length of the completion: the length without trailing spaces, if the rest has a space
         self._begun: list[list[int]] = [[] for _ in self._stems]  # sizes of the copies that have begun, longest first
-        self.left, self.least = [0], [0]
+        self.left = [0]
+        self.least = [0]  # the least number of bytes to keep of any completion that begins with the same n bytes
 
     def advance(self, data: bytes) -> None:
         """Append bytes, which may end in the middle of a UTF-8 character."""

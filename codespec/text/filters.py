@@ -62,16 +62,12 @@ class StopFinder:
 
 
 class Filter:
-    """A filter of one text.
-
-    `cut` describes where to cut the text, or is None until a cut is found. `certain` is the number of bytes that no
-    later byte can remove, and `read` the number of bytes already processed.
-    """
+    """A filter of one text."""
 
     def __init__(self) -> None:
         self.cut: Cut | None = None
-        self.certain = 0
-        self.read = 0
+        self.certain = 0  # number of bytes that no later byte can remove
+        self.read = 0  # number of bytes already processed
 
     def advance(self, text: bytearray) -> None:
         """Process the bytes appended to the text since the last call; bytes after a cut have no effect."""

@@ -39,33 +39,28 @@ _MIN = 8  # tokens
 
 @dataclass(slots=True)
 class Block:
-    """The token ids of other files' snippets, and the inputs to which these ids belong; `made` is a time in seconds."""
+    """The token ids of other files' snippets, and the inputs to which these ids belong."""
 
     path: str = ""
     snippets: tuple[tuple[str, str], ...] = ()
     ids: list[int] = field(default_factory=list)
     notes: tuple[str, ...] = ()
-    made: float = 0.0
+    made: float = 0.0  # time in seconds
 
 
 @dataclass(slots=True)
 class Layout:
-    """The layout of a document's last prompt.
+    """The layout of a document's last prompt."""
 
-    `starts` lists where recent prefix windows start, most recent first: each item is a character offset in the document
-    and the text at that offset, because edits further up change the offset but not the text. `split` is true if the
-    prefix and the suffix did not both fit into the budget. `suffix` is the text of the suffix window, and `head` is the
-    text of the prefix window before its tail (see `split_tail`). `now` is the time of the current prompt and `used` the
-    time of the previous prompt, in seconds.
-    """
-
+    # Where recent prefix windows start, most recent first: a character offset in the document, and the text at that
+    # offset, because edits further up change the offset but not the text.
     starts: list[tuple[int, str]] = field(default_factory=list)
-    split: bool = False
-    suffix: str = ""
-    head: str = ""
+    split: bool = False  # whether the prefix and the suffix did not both fit into the budget
+    suffix: str = ""  # text of the suffix window
+    head: str = ""  # text of the prefix window before its tail (see `split_tail`)
     block: Block = field(default_factory=Block)
-    used: float = 0.0
-    now: float = 0.0
+    used: float = 0.0  # time of the previous prompt in seconds
+    now: float = 0.0  # time of the current prompt in seconds
 
     def find_starts(self, prefix: str, offset: int) -> list[int]:
         """Return the offsets of recent window starts in `prefix`, whose own offset in the document is `offset`."""
@@ -232,21 +227,15 @@ def _line_start(text: str, least: int, limit: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TokenPrompt:
-    """The ids of a prompt.
-
-    `held` contains the bytes that token healing removed, with which the completion must begin; `context` is the text of
-    the prefix window without these bytes. `continues` is true if the ids end with the prefix. The prefix window begins
-    at character `prefix_start` of the prefix. `trimmed` is true if the prefix or the suffix was shortened. `notes` are
-    clauses to show to the user.
-    """
+    """A prompt in token ids."""
 
     ids: list[int]
-    context: bytes
-    held: bytes
-    continues: bool
-    prefix_start: int
-    trimmed: bool
-    notes: tuple[str, ...] = ()
+    context: bytes  # text of the prefix window without the held bytes
+    held: bytes  # bytes that token healing removed, with which the completion must begin
+    continues: bool  # whether the ids end with the prefix
+    prefix_start: int  # character of the prefix at which the prefix window begins
+    trimmed: bool  # whether the prefix or the suffix was shortened
+    notes: tuple[str, ...] = ()  # clauses for the user
 
 
 def build_prompt(

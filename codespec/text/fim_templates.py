@@ -25,9 +25,7 @@ _PATH = re.compile(r"[^\s()=;]*[./\\][^\s()=;]*")
 class FimTemplate:
     """The order and the marker ids (P, S and M) of a model's fill-in-the-middle prompts for a prefix p and a suffix s.
 
-    The order `psm` is P p S s M, `spm` is P S s M p, and `suffix_first` is S s P p M, where M may be missing. The token
-    `separator_id` precedes each file. `suffix_begins` is true if a dummy prefix is added to the suffix, as in the
-    model's training.
+    The order `psm` is P p S s M, `spm` is P S s M p, and `suffix_first` is S s P p M, where M may be missing.
     """
 
     family: str
@@ -35,8 +33,8 @@ class FimTemplate:
     prefix_id: int
     suffix_id: int
     middle_id: int | None
-    separator_id: int | None = None
-    suffix_begins: bool = False
+    separator_id: int | None = None  # of the token before each file
+    suffix_begins: bool = False  # whether a dummy prefix is added to the suffix, as in the model's training
 
     @property
     def end_ids(self) -> frozenset[int]:
@@ -167,16 +165,12 @@ def find_template(tokenizer: TextTokenizer) -> FimTemplate | FimMissing:
 
 @dataclass(frozen=True, slots=True)
 class ReadyMade:
-    """The parts of a ready-made prompt, which a client has built with markers.
-
-    `files` contains the path and text of each of the last MAX_FILES files before the prefix; `left_out` is the number
-    of earlier files, which are ignored.
-    """
+    """The parts of a ready-made prompt, which a client has built with markers."""
 
     prefix: str
     suffix: str
-    files: tuple[tuple[str, str], ...] = ()
-    left_out: int = 0
+    files: tuple[tuple[str, str], ...] = ()  # path and text of each of the last MAX_FILES files before the prefix
+    left_out: int = 0  # number of earlier files, which are ignored
 
 
 # A chat template puts this after a prompt that a client sends as a user's message.
@@ -187,19 +181,15 @@ _CHAT_END = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class _Spelling:
-    """The markers of a prompt as clients write them, including adjacent spaces.
-
-    The marker `separator` precedes each file, and `head` follows the last file. `prefix_last` is true if the prefix
-    follows the marker `middle`.
-    """
+    """The markers of a prompt as clients write them, including adjacent spaces."""
 
     prefix: str
     suffix: str
     middle: str
-    separator: str = ""
-    head: str = ""
+    separator: str = ""  # before each file
+    head: str = ""  # after the last file
     suffix_first: bool = False
-    prefix_last: bool = False
+    prefix_last: bool = False  # whether the prefix follows the marker `middle`
 
     def split(self, prompt: str) -> tuple[str, str, str] | None:
         """Return the text before the markers, the prefix and the suffix, or None if the text is not a whole prompt."""

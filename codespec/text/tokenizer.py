@@ -51,29 +51,21 @@ _FEW, _SHORT = 8, 256  # texts; characters of a text
 
 
 class TextTokenizer:
-    """Byte-exact tokenizer of one model.
-
-    `token_bytes` holds the bytes of each id, b"" for control tokens and unused ids. `vocab` maps token strings to ids,
-    and `vocab_size` is the largest id plus 1. `special_ids` are the ids of all control tokens, including added tokens
-    that look like control tokens. `bos_ids` are put before a text. `model_eos_ids` are the ids at which Hugging Face's
-    `generate` stops. `config` is the content of tokenizer_config.json. `dummy_prefix` is true if a tokenizer may put a
-    space before a text.
-    """
+    """Byte-exact tokenizer of one model."""
 
     typical_chars = 3  # characters of code per token
 
-    def __init__(self, document: Document, *, config: Mapping[str, Any], eos_ids: frozenset[int] | None = None) -> None:
+    def __init__(self, document: Document, *, config: Mapping[str, Any], eos_ids: frozenset[int] = frozenset()) -> None:
         facts = read_facts(document)
         self._backend = load_backend(document)
-        self.config = config
-        self.vocab = read_vocabulary(self._backend, document)
+        self.config = config  # content of tokenizer_config.json
+        self.vocab = read_vocabulary(self._backend, document)  # token string → id
         self.special_ids = control_ids(document, self.vocab, config)
         self.token_bytes = _token_bytes(self.vocab, document, facts, self.special_ids)
-        self.vocab_size = len(self.token_bytes)
-        named_eos = self.vocab.get(token_content(config.get("eos_token")))
-        self.model_eos_ids = declared_eos_ids({}, {}, named_eos) if eos_ids is None else eos_ids
-        self.bos_ids = find_bos_ids(self._backend, document, self.vocab, config)
-        self.dummy_prefix = facts.dummy_prefix != "never"
+        self.vocab_size = len(self.token_bytes)  # the largest id + 1
+        self.model_eos_ids = eos_ids  # ids at which Hugging Face's `generate` stops
+        self.bos_ids = find_bos_ids(self._backend, document, self.vocab, config)  # before the first token of a text
+        self.dummy_prefix = facts.dummy_prefix != "never"  # whether a space may be put before a text
         self._facts = facts
         self._encode_long = lru_cache(MAX_REMEMBERED)(lambda text: tuple(self._spell_whole([text])[0]))
         single = [number for number, data in enumerate(self.token_bytes) if len(data) == 1]

@@ -73,16 +73,12 @@ _TRIED = "aA0 \n\t._-(\"'=/é中\u0301\U0001f600"
 
 @dataclass(frozen=True, slots=True)
 class TokenizerFacts:
-    """Properties of a tokenizer that decide which bytes a token id represents.
-
-    `marker` is the character that stands for a space in token strings, or "" if spaces are not replaced. `dummy_prefix`
-    says when the tokenizer puts a space before a text.
-    """
+    """Properties of a tokenizer that decide which bytes a token id represents."""
 
     kind: Kind
-    marker: str
+    marker: str  # the character for a space in token strings, or "" if spaces are not replaced
     byte_fallback: bool
-    dummy_prefix: DummyPrefix
+    dummy_prefix: DummyPrefix  # when the tokenizer puts a space before a text
 
 
 def read_facts(document: Document) -> TokenizerFacts:

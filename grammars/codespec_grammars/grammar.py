@@ -277,17 +277,12 @@ def _ends_inside(opener: Opener, suffix: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Captures:
-    """The captures at a cursor.
+    """The captures at a cursor."""
 
-    `inside` is the capture of the innermost captured node around the cursor, and `token` is the capture of the last
-    token before the cursor. `clean` is true if there is no syntax error between the cursor and the node of `inside`,
-    and `errors` is true if the tree has a syntax error.
-    """
-
-    inside: Context | None = None
-    token: Context | None = None
-    clean: bool = False
-    errors: bool = True
+    inside: Context | None = None  # of the innermost captured node around the cursor
+    token: Context | None = None  # of the last token before the cursor
+    clean: bool = False  # whether there is no syntax error between the cursor and the node of `inside`
+    errors: bool = True  # whether the tree has a syntax error
 
 
 NOTHING = Captures()

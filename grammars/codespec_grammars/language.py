@@ -42,17 +42,13 @@ class GrammarDataError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class StringRule:
-    """A kind of string literal.
-
-    The delimiter `close` defaults to `open`. `escape` is a regular expression for an escaped character, and
-    `interpolation` lists the openers of code inside the string.
-    """
+    """A kind of string literal."""
 
     open: str
-    close: str = ""
+    close: str = ""  # by default, `open`
     multiline: bool = False
-    escape: str = r"\\\r?(?s:.)"
-    interpolation: tuple[str, ...] = ()
+    escape: str = r"\\\r?(?s:.)"  # regular expression for an escaped character
+    interpolation: tuple[str, ...] = ()  # openers of code inside the string
     bracket: bool = False  # the literal is a bracket around code in which quotes are not special
 
 
@@ -61,10 +57,7 @@ class LiteralRule:
     """A kind of string or comment whose opener is a regular expression.
 
     In `close` and `close_pattern`, `{1}` stands for group 1 of the opener and `{pair}` for the bracket that closes that
-    group. A match of `pattern` is an opener if the regular expression `before` matches the line up to the match and
-    `within` is the innermost open bracket. If `nested` is true, pairs of group 1 and its closing bracket may occur
-    inside the literal. If `indented` is true, the literal ends before the next line that is indented no more than the
-    literal's first line (see `Language.indented_parent`).
+    group.
     """
 
     pattern: str
@@ -73,10 +66,10 @@ class LiteralRule:
     multiline: bool = True
     escape: str = ""
     interpolation: tuple[str, ...] = ()
-    before: str = ""
-    within: str = ""
-    nested: bool = False
-    indented: bool = False
+    before: str = ""  # regular expression for the part of the line before the opener
+    within: str = ""  # required innermost open bracket
+    nested: bool = False  # whether pairs of group 1 and its closing bracket may occur inside the literal
+    indented: bool = False  # whether the literal ends before a line that is not indented more than its first line
     comment: bool = False
 
 

@@ -36,18 +36,13 @@ _MAY_GO_ON = re.compile(rb"[ \t]*(?:if|do|\})")
 
 @dataclass(frozen=True, slots=True)
 class LexState:
-    """The lexer state at byte `pos`.
-
-    `stack` contains the open brackets, strings and comments, outermost first, and `closed` contains the positions of
-    the closing and opening bracket of the last closed pair. `pending` contains the openers of heredocs that begin on
-    the next line. `comment` is the start of the line comment around `pos`, or -1.
-    """
+    """The lexer state at byte `pos`."""
 
     pos: int = 0
-    stack: tuple[Entry, ...] = ()
-    closed: tuple[int, int] = (-1, -1)
-    pending: tuple[Opener, ...] = ()
-    comment: int = -1
+    stack: tuple[Entry, ...] = ()  # open brackets, strings and comments, outermost first
+    closed: tuple[int, int] = (-1, -1)  # positions of the closing and opening bracket of the last closed pair
+    pending: tuple[Opener, ...] = ()  # openers of heredocs that begin on the next line
+    comment: int = -1  # start of the line comment around `pos`, or -1
 
     @property
     def brackets(self) -> tuple[Entry, ...]:
@@ -56,18 +51,13 @@ class LexState:
 
 
 class Lexer:
-    """An incremental lexer for a single text.
-
-    `lines` contains the start of each line that begins in code, and the number of brackets and strings open at that
-    start. `dropped` contains the brackets and strings that ended without a closing delimiter, and `repairs` contains
-    the positions and texts of missing closing delimiters.
-    """
+    """An incremental lexer for a single text."""
 
     def __init__(self, rules: LexerRules, text: bytes) -> None:
         self.rules, self.text = rules, text
-        self.lines: list[tuple[int, int]] = []
-        self.dropped: list[Entry] = []
-        self.repairs: list[tuple[int, bytes]] = []
+        self.lines: list[tuple[int, int]] = []  # start of each line that begins in code, and number of open entries
+        self.dropped: list[Entry] = []  # brackets and strings that ended without a closing delimiter
+        self.repairs: list[tuple[int, bytes]] = []  # positions and texts of missing closing delimiters
 
     def run(self, state: LexState, end: int) -> LexState:
         """Lex from `state.pos` to byte `end`. Returns the state at `end`."""
@@ -249,20 +239,16 @@ class Lexer:
 
 
 class LexedWindow:
-    """The last part of a prefix and the bytes appended to the prefix, with the results of lexing them.
-
-    `text` is the window. `checkpoint` is the lexer state at the end of a line, from which lexing resumes. `seeded`
-    contains the brackets and strings that are open at the start of the window. `appended` is the number of appended
-    bytes, and `version` is the number of changes to the window.
-    """
+    """The last part of a prefix and the bytes appended to the prefix, with the results of lexing them."""
 
     def __init__(self, rules: LexerRules, prefix: bytes) -> None:
         self.rules = rules
         base = kept_from(len(prefix))
         self._kept, self._whole = prefix[base:], base == 0
-        self.seeded: tuple[Entry, ...] = ()
-        self.appended = self.version = 0
-        self.checkpoint = LexState()
+        self.seeded: tuple[Entry, ...] = ()  # brackets and strings that are open at the start of the window
+        self.appended = 0  # number of appended bytes
+        self.version = 0  # number of changes to the window
+        self.checkpoint = LexState()  # state at the end of a line, from which lexing resumes
         self._begin(*window_start(rules, self._kept, self._whole))
 
     @property

@@ -18,15 +18,12 @@ _PLACES = re.compile(r"\{1\}|\{pair\}")
 
 @dataclass(frozen=True, slots=True)
 class Opener:
-    """The opener of a bracket, string, block comment or heredoc.
-
-    `inside` is the pattern of the next relevant token after the opener, or None if code follows the opener.
-    """
+    """The opener of a bracket, string, block comment or heredoc."""
 
     sort: int
     open: bytes
     close: bytes
-    inside: re.Pattern[bytes] | None = None
+    inside: re.Pattern[bytes] | None = None  # pattern of the next relevant token, or None if code follows
     block: bool = False
     multiline: bool = True
     documents: bool = False
@@ -45,13 +42,10 @@ class Literal(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LexerRules:
-    """The lexer rules of a language.
-
-    `code` is the pattern of the next relevant token in code; the name of the matching group is the kind of the token.
-    """
+    """The lexer rules of a language."""
 
     data: Language
-    code: re.Pattern[bytes]
+    code: re.Pattern[bytes]  # pattern of the next relevant token in code; the matching group names the kind of token
     openers: dict[bytes, Opener]
     values: dict[bytes, Opener]  # openers of block brackets in values, where they contain no statements
     value: re.Pattern[bytes]  # pattern of the text before such a bracket

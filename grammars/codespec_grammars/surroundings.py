@@ -41,26 +41,19 @@ class Closed(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The text around a cursor in code.
-
-    `before` is the window of text that ends at the cursor, `state` is the lexer state at the cursor, and `checkpoint`
-    is the lexer state at the end of a line above. `right` is the rest of the cursor's line, and `below` is the next
-    non-blank line. `opened` is true if the cursor is in an empty block or bracket, and `opener_width` is the indent of
-    the line that opened the block or bracket, in columns. `closed` has an item for each bracket, string or comment that
-    is open at the cursor, outermost first.
-    """
+    """The text around a cursor in code."""
 
     data: Language
     rules: LexerRules
-    before: bytes
-    state: LexState
-    checkpoint: LexState
-    right: bytes
-    below: bytes
+    before: bytes  # window of text that ends at the cursor
+    state: LexState  # at the cursor
+    checkpoint: LexState  # at the end of a line above
+    right: bytes  # rest of the cursor's line
+    below: bytes  # next non-blank line
     context: Context
-    opened: bool
-    opener_width: int
-    closed: tuple[Closed, ...]
+    opened: bool  # whether the cursor is in an empty block or bracket
+    opener_width: int  # indent in columns of the line that opened the block or bracket
+    closed: tuple[Closed, ...]  # for each bracket, string or comment that is open at the cursor, outermost first
 
     @property
     def line(self) -> bytes:

@@ -43,15 +43,11 @@ _INDENTED = re.compile(rb"^([ \t]+)[^\s]", re.M)
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """The syntactic context at a cursor.
-
-    `open_brackets` are the brackets open at the cursor, outermost first. `indent` is the expected indent of the next
-    statement, in characters.
-    """
+    """The syntactic context at a cursor."""
 
     context: Context = Context.UNKNOWN
-    open_brackets: str = ""
-    indent: int = 0
+    open_brackets: str = ""  # brackets open at the cursor, outermost first
+    indent: int = 0  # expected indent of the next statement, in characters
 
 
 class ContextTracker:
@@ -59,18 +55,15 @@ class ContextTracker:
 
     `language` is a name or an editor's language id; if the language has no grammar, the context is always `unknown`.
     `sent` is the cursor as described by the language server, which is valid until bytes are appended.
-
-    `lexed` is the lexed window before the cursor, or None without a `grammar`. `bytes_parsed` is the number of bytes
-    parsed so far, and `given_up` the number of parses that took too long or broke the parser. If `broke_parser` is
-    true, the text is not parsed again.
     """
 
     def __init__(self, language: str, prefix: bytes, suffix: bytes = b"", *, sent: Cursor | None = None) -> None:
         self.grammar = load_grammar(language)
         self._suffix = suffix
         self.lexed = LexedWindow(self.grammar.rules, prefix) if self.grammar else None
-        self.bytes_parsed = self.given_up = 0
-        self.broke_parser = False
+        self.bytes_parsed = 0
+        self.given_up = 0  # number of parses that took too long or broke the parser
+        self.broke_parser = False  # if true, the text is not parsed again
         self._sent: Cursor | None = None
         self._answer: tuple[tuple[int, bool], Cursor] | None = None
         if self.lexed is not None and sent is not None:
