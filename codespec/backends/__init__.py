@@ -1,1 +1,1 @@
-"""Language models: the interface for the engine, the native kernels (`native`), and torch (`torch`, `heads`)."""
+"""Language models: the interface that the engine uses, and its implementations with native kernels or torch."""

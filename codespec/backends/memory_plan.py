@@ -104,7 +104,7 @@ def demand_room(claims: Sequence[Claim], free: int | None, where: str = "device 
         return
     ordered = sorted(claims, key=lambda claim: -claim.nbytes)
     parts = ", ".join(f"{claim.label} {_gb(claim.nbytes)}" for claim in ordered)
-    raise ModelError(f"{_gb(free)} of {where} are free, but {_gb(needed)} are needed ({parts})", ordered[0].fix)
+    raise ModelError(f"{_gb(free)} of {where} is free, but {_gb(needed)} is needed ({parts})", ordered[0].fix)
 
 
 def demand_memory(name: str, nbytes: int) -> None:

@@ -41,7 +41,7 @@ def load_tokenizer(folder: Path) -> TextTokenizer:
 
 
 def share_tokenizer(file: Path, read: Callable[[], TextTokenizer]) -> TextTokenizer:
-    """Return the tokenizer in use for a model file, or call `read` if there is none or the file has changed.
+    """Return the tokenizer already in use for a model file, or call `read` if there is none or the file has changed.
 
     An idle daemon frees its model but retains the tokenizer, which takes most of the loading time of a small model.
     """

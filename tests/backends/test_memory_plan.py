@@ -36,7 +36,7 @@ def test_claims_that_fit_pass_and_others_name_the_largest(sizes: list[int], free
         demand_room(claims, free)
     message = str(raised.value)
     assert message.endswith(f"lower setting_{sizes.index(max(sizes))}.")
-    assert f"{free / 1e9:.1f} GB of device memory are free, but {sum(sizes) / 1e9:.1f} GB are needed" in message
+    assert f"{free / 1e9:.1f} GB of device memory is free, but {sum(sizes) / 1e9:.1f} GB is needed" in message
     assert all(f"part {i} {size / 1e9:.1f} GB" in message for i, size in enumerate(sizes))
 
 
@@ -66,7 +66,7 @@ def test_more_graphs_and_larger_steps_claim_more() -> None:
 def test_weights_that_do_not_fit_are_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_loader, "free_memory", lambda device: MIB)
     monkeypatch.setattr(torch_loader, "_network", lambda *_: pytest.fail("weights were read"))
-    with pytest.raises(ModelError, match=r"^0\.0 GB .* are needed \(weights of .*: choose a smaller model"):
+    with pytest.raises(ModelError, match=r"^0\.0 GB .* is needed \(weights of .*: choose a smaller model"):
         loader.load_model(str(SHIPPED / "target"), dtype="bfloat16")
 
 

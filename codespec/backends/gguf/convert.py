@@ -2,8 +2,8 @@
 
 `store.conversions` runs `python -m codespec.backends.gguf.convert FILE FOLDER SHA256` and caches the folder. With
 `--texts` before FILE, no weights are written. The GGUF reader of transformers is not used, because it ignores unknown
-features (rotary scalings, biases, digit splitting) and takes ten times as long; nor is torch imported. After a failure,
-the exit code is 2, and stderr contains one sentence with the reason.
+features (rotary scalings, biases, digit splitting) and is ten times slower. After a failure, the exit code is 2, and
+stderr contains one sentence with the reason.
 """
 
 from __future__ import annotations

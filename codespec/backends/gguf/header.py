@@ -32,7 +32,7 @@ _NUMPY = {0: "u1", 1: "i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """The shape of a tensor (rows first), the number of its format, and its byte offset in the file."""
+    """The shape of a tensor (rows first), its GGUF format number, and its byte offset in the file."""
 
     name: str
     shape: tuple[int, ...]
@@ -59,7 +59,7 @@ class Header:
         return None if value is None else int(value)
 
     def flag(self, key: str, default: bool) -> bool:
-        """Return a boolean setting. Raise ModelError if the setting has another type."""
+        """Return a boolean setting, or `default` if the file lacks it. Raise ModelError for any other type."""
         return bool(self._typed(key, bool, default))
 
     def items(self, key: str) -> list[Any]:
@@ -102,7 +102,7 @@ def _check_start(file: Path, start: bytes) -> None:
 
 
 class _Reader:
-    """A cursor that reads a memory-mapped file forwards, and raises ModelError at its end."""
+    """Reads the header of a memory-mapped file, and raises ModelError if the file ends too early."""
 
     def __init__(self, file: Path, data: mmap.mmap) -> None:
         self._file, self._data, self._at = file, data, 8

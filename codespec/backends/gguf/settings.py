@@ -35,7 +35,7 @@ class Settings:
         self._seen = {f"{self.name}.{note}" for note in _NOTES}
 
     def take(self, key: str, kinds: type | tuple[type, ...], default: Any = None) -> Any:
-        """Return one setting. Raise ModelError if it is negative, of a wrong type, or missing without a default."""
+        """Return a setting or `default`. Raise ModelError for a missing, negative or mistyped setting."""
         full = f"{self.name}.{key}"
         self._seen.add(full)
         value = self.header.settings.get(full, default)
@@ -76,7 +76,7 @@ class Settings:
         return [number % value < value - 1 if value else False for number in range(layers)]
 
     def ignore(self, *keys: str) -> None:
-        """Mark settings as read that have no effect on the converted model."""
+        """Mark settings that have no effect on the converted model as read."""
         self._seen |= {f"{self.name}.{key}" for key in keys}
 
     def refuse_rest(self) -> None:
@@ -96,7 +96,7 @@ def unreadable(header: Header, feature: str) -> ModelError:
 
 
 def read_rotary(settings: Settings, rotated: int) -> Json:
-    """Return `rope_parameters` for config.json, for heads with `rotated` rotated dimensions."""
+    """Return `rope_parameters` for config.json, for attention heads with `rotated` rotated dimensions."""
     rotary: Json = {"rope_theta": settings.real("rope.freq_base", 10000.0), "rope_type": "default"}
     factor = settings.real("rope.scaling.factor", 0.0) or settings.real("rope.scale_linear", 0.0)
     kind = settings.take("rope.scaling.type", str, "linear")
@@ -128,7 +128,7 @@ def read_longrope(settings: Settings, rotated: int) -> Json:
 
 
 def _llama3(header: Header, base: float, head: int) -> Json:
-    """Return the published settings of Llama 3's rotary scaling that yield the rotary factors in the file."""
+    """Find the published settings of Llama 3's rotary scaling that reproduce the rotary factors in the file."""
     stored = _read_factors(header, FACTORS)
     if stored.size != -(-head // 2):  # before arrays of a size that only the header states
         raise unreadable(header, "its rotary factors")
@@ -177,7 +177,7 @@ def qwen3(settings: Settings, config: Json) -> Json:
 
 
 def starcoder2(settings: Settings, config: Json) -> Json:
-    """Add StarCoder 2's keys, without a sliding window: GGUF files omit the window of the published models."""
+    """Add StarCoder 2's keys, without a sliding window, because GGUF files omit the window of the published models."""
     config["norm_epsilon"] = settings.real("attention.layer_norm_epsilon")
     return config | {"hidden_act": "gelu_pytorch_tanh", "use_bias": True, "sliding_window": None}
 
@@ -200,7 +200,7 @@ def phi3(settings: Settings, config: Json) -> Json:
 
 
 def granite(settings: Settings, config: Json) -> Json:
-    """Add Granite's keys. A GGUF file of Granite 4 has settings of state-space layers even if the model has none."""
+    """Add Granite's keys. A GGUF file of Granite 4 has settings for state-space layers even without such layers."""
     if not settings.header.flag(f"{settings.name}.rope.scaling.finetuned", True):
         raise unreadable(settings.header, "attention without rotary embeddings")
     settings.ignore(*(f"ssm.{key}" for key in ("conv_kernel", "state_size", "group_count", "inner_size")))
@@ -249,7 +249,7 @@ def qwen35_moe(settings: Settings, config: Json) -> Json:
 
 
 def gpt_oss(settings: Settings, config: Json) -> Json:
-    """Add gpt-oss's keys. If the file has no pattern of sliding windows, every second layer has a sliding window."""
+    """Add gpt-oss's keys. If the file has a window but no pattern, every second layer uses the sliding window."""
     config = _silu(settings, config) | _experts(settings, "num_local_experts", "intermediate_size")
     if config["rope_parameters"]["rope_type"] == "yarn":
         config["rope_parameters"]["truncate"] = False  # the bounds of the interpolated range are not rounded

@@ -44,7 +44,7 @@ def _words(digits: str, marks: str = r" ?[^\s\p{L}\p{N}]+[\r\n]*", letters: str 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Byte-level vocabularies with GGUF's `names` that split text by the same regular expressions, `splits`, in order.
+    """Byte-level vocabularies, known in GGUF as `names`, that split text with the regexes `splits`, in order.
 
     whole_words  whether a word that equals a token is encoded without merges
     begins       whether a text begins with the BOS token by default

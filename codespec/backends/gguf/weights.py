@@ -313,7 +313,7 @@ class _Rows:
 
 
 def _gather(stored: Sequence[_Rows], order: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Return the rows with the numbers in `order`, which are consecutive across all tensors."""
+    """Return the rows whose numbers are in `order`; rows are numbered consecutively across all tensors."""
     if len(stored) == 1:
         return stored[0].take(order)
     values, first = None, 0

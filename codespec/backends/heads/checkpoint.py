@@ -1,6 +1,7 @@
 """Load a head's weights, in the layout of the EAGLE-3 and DFlash repositories, for a loaded target.
 
-A head shares its target's token embeddings and, in DFlash, the target's output layer, unless the head has its own.
+A head uses its target's token embeddings if both have the same width, and its target's output layer if the head's files
+contain neither an output layer nor a vocabulary of their own.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def load_head(folder: Path, target: TorchModel) -> LoadedHead:
 
 
 def target_parts(target: TorchModel) -> tuple[nn.Module, nn.Module]:
-    """Return a target's token embedding and output layer. Raise ModelError if the target lacks one of the two."""
+    """Return a target's token embedding and output layer. Raise ModelError if either layer is missing."""
     network: Any = target.network
     lean = hasattr(network, "blocks")
     embed = network.embed if lean else network.get_input_embeddings()
@@ -101,7 +102,7 @@ def _own_names(config: HeadConfig, tensors: Mapping[str, Tensor]) -> dict[str, T
 
 
 def _ids(config: HeadConfig, tensors: Mapping[str, Tensor], folder: Path) -> Tensor:
-    """Return the target ids of the draft vocabulary. In EAGLE-3, `d2t` holds target ids minus draft ids."""
+    """Return the target ids of the draft vocabulary. In EAGLE-3 files, `d2t` holds target ids minus draft ids."""
     ids, d2t = torch.arange(config.draft_vocab), tensors.get("d2t")
     is_sound = d2t is None or (d2t.shape == ids.shape and not d2t.is_floating_point())
     if d2t is not None and is_sound:

@@ -24,7 +24,7 @@ FEW_LAYERS = 8  # the default layers differ for targets with fewer layers than t
 
 @dataclass(frozen=True, slots=True)
 class HeadConfig:
-    """The configuration of a head."""
+    """The configuration of a draft head."""
 
     kind: Kind
     hidden_size: int

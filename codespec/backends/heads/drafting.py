@@ -1,4 +1,4 @@
-"""Draft with a head in the slots of its target: read the target's new features, then predict tokens.
+"""Draft with a head: read the hidden states (features) that the target computed in a slot, then predict tokens.
 
 The target verifies a head's drafts, so the head need not be batch-invariant and runs in fast mode.
 """
@@ -24,7 +24,7 @@ UNKNOWN = -1
 
 
 class HeadCache:
-    """The keys and values of a head's layers in the target's slots, truncated and copied with the target's cache.
+    """The keys and values of a head's layers, with the same slots as the target's cache, which updates both.
 
     The first `done[s]` positions of slot s have been computed from the target's features at these positions and, if
     `shifted`, from the token after each position. `following[s]` is the token after the last computed position.
@@ -139,7 +139,7 @@ class HeadRunner:
 
 
 class Eagle3Runner(HeadRunner):
-    """Drafts token by token, with `first` for the first token and `go_on` for each further token."""
+    """Runs an EAGLE-3 head, which drafts token by token: `first` predicts the first token, `go_on` each later token."""
 
     def __init__(self, head: LoadedHead, target: TorchModel) -> None:
         assert isinstance(head.network, Eagle3)
@@ -151,7 +151,7 @@ class Eagle3Runner(HeadRunner):
         return self._read(readings, [reading.length for reading in readings])
 
     def go_on(self, readings: Sequence[Reading], tokens: Sequence[int], steps: int) -> Tensor:
-        """Return logits [texts, draft vocabulary] after `tokens`, which are number `steps` (from 1) in the drafts."""
+        """Return logits [texts, draft vocabulary] after `tokens`, the tokens number `steps` (from 1) of the drafts."""
         states = torch.stack([reading.state for reading in readings if reading.state is not None])
         return self._run(readings, states, list(tokens), [(r.length - 1 + steps, r.length + steps) for r in readings])
 
@@ -184,7 +184,7 @@ class Eagle3Runner(HeadRunner):
 
 
 class DFlashRunner(HeadRunner):
-    """Drafts a whole block of tokens in one forward pass."""
+    """Runs a DFlash head, which drafts a whole block of tokens in one forward pass."""
 
     whole = True
 
@@ -194,7 +194,7 @@ class DFlashRunner(HeadRunner):
         self._head, self.width = head.network, head.config.block - 1  # without the anchor
 
     def first(self, readings: Sequence[Reading]) -> list[Tensor]:
-        """Return each text's logits [tokens, draft vocabulary] of the next tokens that fit into block and slot."""
+        """Return each text's logits [tokens, draft vocabulary] for the next tokens that fit into block and slot."""
         self._read(readings, [reading.length for reading in readings])
         block, capacity = self.config.block, self.cache.kept.capacity
         spans = [(reading.length, min(capacity, reading.length + block)) for reading in readings]
@@ -249,8 +249,8 @@ def attend_slots(
 ) -> Tensor:
     """Write keys and values [N, kv heads, size] to the slots, and compute attention for queries [N, heads, size].
 
-    A row attends to all positions of its slot up to the last new row, or to no later positions than its own if
-    `causal`. Return [N, heads, size].
+    If `causal`, a row attends to the positions of its slot up to its own, otherwise up to the last new row. Return
+    [N, heads, size].
     """
     attended, begin = [], 0
     for slot, (start, end) in zip(slots, spans, strict=True):

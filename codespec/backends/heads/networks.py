@@ -1,7 +1,7 @@
 """The networks of both kinds of heads, EAGLE-3 and DFlash, and the layers that they share.
 
-Modules are named as in the public repositories, so that public weights load by name, and compute as transformers' Llama
-and Qwen3 do. All modules take flat rows [N, …]; the caller stores keys, values and states.
+Modules are named as in the public repositories, so that public weights load by name, and compute the same functions as
+Llama and Qwen3 in transformers. All modules take flat rows [N, …]; the caller stores keys, values and states.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Norm(nn.Module):
 
 
 class Projections(nn.Module):
-    """The four projections of attention for inputs of size `read`; if `normed`, with norms of query and key heads."""
+    """The four attention projections for inputs of size `read`; if `normed`, query and key heads are normalized."""
 
     def __init__(self, config: HeadConfig, read: int, *, normed: bool) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ class Eagle3(nn.Module):
     """An EAGLE-3 head (Li et al. 2025, arXiv 2503.01840).
 
     The head has one layer, which reads the next token and the target's state at a position, fused from a low, a middle
-    and a high layer. The layer returns the next state and predicts the token after the next. At positions that the
+    and a high layer. The layer returns the next state and predicts the token after that. At positions that the
     target has not computed, the head reads its own states.
     """
 
@@ -140,7 +140,7 @@ class Eagle3(nn.Module):
         return fused
 
     def logits(self, states: Tensor) -> Tensor:
-        """Return logits [N, draft vocabulary] of the tokens that follow the tokens read with states [N, hidden]."""
+        """Return logits [N, draft vocabulary] of each row's next token, given the layer's output states [N, hidden]."""
         logits: Tensor = self.lm_head(self.norm(states))
         return logits
 
@@ -161,9 +161,9 @@ class DFlash(nn.Module):
 
     The block begins with the last known token (the anchor); the rest is masked. Every layer attends bidirectionally
     over the block, and over the target's features of all earlier positions, which the layer's own projections turn into
-    keys and values. The head therefore stores no state of its drafts.
+    keys and values. The head therefore stores no state for its drafts.
 
-    Unless the head's files contain them, `lm_head` and `mask` are the target's output layer and mask embedding.
+    If the head's files lack `lm_head` or `mask`, the target's output layer or embedding of the mask token is used.
     """
 
     def __init__(self, config: HeadConfig) -> None:

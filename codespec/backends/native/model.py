@@ -130,7 +130,7 @@ class NativeModel(LanguageModel):
 
 
 def forced_path() -> int:
-    """Return the number of the instruction set that CODESPEC_NATIVE_PATH names, or of the best one by default.
+    """Return the number of the instruction set that CODESPEC_NATIVE_PATH names, or of the best supported one.
 
     Raises ModelError if the processor does not support the instruction set.
     """

@@ -260,14 +260,14 @@ class Reader:
             each = block_bytes(tensor.kind, width) if tensor.kind != F32 else 4 * width
         except NativeError as error:
             known = ", ".join(name for name, *_ in FORMATS.values())
-            raise refused(self.where, f"format {tensor.kind} of {name}; {known} are read") from error
+            raise refused(self.where, f"format {tensor.kind} of {name}; supported: {known}") from error
         if tensor.start + each * height > len(tensor.data):
             raise broken(self.where, f"{name} is longer than the file")
         data = np.frombuffer(tensor.data, dtype=np.uint8, count=each * height, offset=tensor.start)
         return tensor, data.reshape(height, each)
 
     def matrix(self, name: str, outputs: int, inputs: int, first: int = 0, whole: int = 0) -> Matrix:
-        """Pack a matrix [outputs, inputs] from a whole tensor, or from row `first` on in a tensor with `whole` rows."""
+        """Pack a matrix [outputs, inputs]: a whole tensor, or rows from `first` on in a tensor with `whole` rows."""
         tensor, rows = self.rows(name, inputs, whole or outputs)
         if inputs % GROUP:
             raise refused(self.where, f"the width {inputs} of {name}")
@@ -278,7 +278,7 @@ class Reader:
         """Return a vector of floats."""
         tensor, rows = self.rows(name, size, 1)
         if tensor.kind not in FLOATS:
-            raise refused(self.where, f"{name}, which is not in floats")
+            raise refused(self.where, f"{name}, which does not contain floats")
         return FLOATS[tensor.kind](rows.tobytes())
 
     def maybe(self, name: str, size: int) -> Floats | None:

@@ -117,7 +117,7 @@ class Seam:
         self.context: ForwardContext | None = None
 
     def attach(self, model: nn.Module) -> None:
-        """Attach the seam to every module of the model that has a layer index."""
+        """Store a reference to this object in every module of the model that has a layer index."""
         for module in model.modules():
             if isinstance(getattr(module, "layer_idx", None), int):
                 module.codespec_seam = self  # type: ignore[assignment]

@@ -3,7 +3,7 @@
 In transformers, the experts of a layer are two stacked parameters [experts, out, in], and a product's shape depends on
 how many rows chose an expert, so a row's bits depend on other rows. As linear layers, experts are packed, quantized
 and called with a fixed number of rows like every other matrix. The results of a row's experts are summed in the order
-in which the router ranked the experts. A router runs transformers' code, except for its product and its sigmoids.
+in which the router ranked the experts. A router runs transformers' code, except for its matrix product and sigmoids.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def tile_routers(model: nn.Module, packed: bool) -> None:
 
 
 def has_experts(model: nn.Module, stacked: bool = False) -> bool:
-    """Return whether the model has experts; with `stacked`, ignore experts that are linear layers now."""
+    """Return whether the model has experts; with `stacked`, ignore experts that were replaced with linear layers."""
     return any(_has_stack(module) or (not stacked and isinstance(module, Experts)) for module in model.modules())
 
 

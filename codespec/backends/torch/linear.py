@@ -30,8 +30,8 @@ DEPTH_UNIT = 32
 def computed_rows(count: int, exact: bool) -> int:
     """Return the number of rows, including padding, that are computed for `count` rows.
 
-    In fast mode, only eight numbers between consecutive powers of two are used above FEW_ROWS, because oneDNN compiles
-    and caches a kernel for each matrix and number of rows (0.2-0.6 MB, half a millisecond).
+    In fast mode, counts above FEW_ROWS are rounded up to one of eight values between consecutive powers of two, because
+    oneDNN compiles and caches a kernel for each matrix and number of rows (0.2-0.6 MB, half a millisecond).
     """
     if exact:
         return count + -count % ROWS
@@ -44,8 +44,8 @@ def computed_rows(count: int, exact: bool) -> int:
 class TiledLinear(nn.Module):
     """A linear layer [*, in] -> [*, out] that computes products in calls of ROWS rows if `exact`.
 
-    `packed` is the weight in the kernel's own layout. The packed op, which Inductor's freezing emits, was measured
-    1.5-1.8 x faster than torch's plain bfloat16 product, which repacks the weight at every call.
+    `packed` is the weight in the kernel's own layout. The op that reads this layout is 1.5-1.8 x as
+    fast as torch's plain bfloat16 product, which repacks the weight at every call.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, exact: bool, packed: bool = True) -> None:
@@ -112,7 +112,7 @@ def can_pack(dtype: torch.dtype) -> str:
 
 
 def tile_linears(model: nn.Module, exact: bool, packed: bool) -> int:
-    """Replace the model's linear layers in place and return their number. Original weights are freed unless tied."""
+    """Replace all linear layers in place with `TiledLinear`; return their number. Weights are freed unless tied."""
 
     def make(layer: nn.Module) -> nn.Module:
         weight, bias = weight_and_bias(layer)
@@ -235,7 +235,7 @@ def reference_product(rows: Tensor, weight: Tensor, bias: Tensor | None, plan: P
 
 
 def find_product_variance(device: torch.device, dtype: torch.dtype, columns: int = PROBE_COLUMNS) -> str:
-    """Test `multiply` on a device. Return "" if its products are correct and batch-invariant, otherwise the fault."""
+    """Test `multiply` on a device. Return "" if the products are correct and batch-invariant, otherwise the fault."""
     generator = torch.Generator().manual_seed(0)
     weight, rows = (torch.randn(n, 1000, generator=generator).to(device, dtype) for n in (columns, max(PROBE_ROWS)))
     near = 1e-5 if dtype == torch.float32 else 1e-2

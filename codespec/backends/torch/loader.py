@@ -50,7 +50,7 @@ def load_torch_model(name: str, *, device: str = "cpu", dtype: str = "float32", 
 def load_torch_files(
     files: ModelFiles, *, device: str = "cpu", dtype: str = "float32", exact: bool = True
 ) -> TorchModel:
-    """Load the float weights of a folder, and raise ModelError, as `codespec.backends.loader.load_files` does.
+    """Load the float weights of a folder. Raise the same errors as `codespec.backends.loader.load_files`.
 
     With dtype "native", the matrices are packed after loading, and the native kernels compute the products on a CPU.
     """
@@ -161,7 +161,7 @@ def _describe(network: nn.Module, name: str, dtype: torch.dtype) -> ModelSpec:
 
 
 def _pack(network: nn.Module, device: torch.device, dtype: torch.dtype, exact: bool) -> tuple[bool, str]:
-    """Pack weights on a CPU, or fix the summation order on a GPU. Return whether weights are packed, and any note."""
+    """Pack weights on a CPU, or fix the summation order on a GPU. Return whether weights are packed, and a note."""
     if device.type != "cpu":
         return False, _fix_order(network, device, dtype) if exact else ""
     problem = linear.can_pack(dtype)

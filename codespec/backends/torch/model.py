@@ -1,8 +1,7 @@
 """A causal language model computed by torch: the backend for GPUs, and for models without a native implementation.
 
-No other module runs a served network. In a step over "spans", the default on a CPU, the host computes attention span by
-span. In a step on the "device", the rows are in device tensors, so that the step can be captured and replayed as a
-graph.
+In a step over "spans", the default on a CPU, the host computes attention span by span. In a step on the "device", the
+rows are in device tensors, so that the step can be captured and replayed as a graph.
 """
 
 from __future__ import annotations

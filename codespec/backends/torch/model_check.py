@@ -1,4 +1,4 @@
-"""Check a model folder, and check that the loaded model has the same results with codespec's attention.
+"""Check a model folder, and check that the loaded model gives the same results with codespec's attention as before.
 
 Since transformers initializes missing weights at the size that config.json claims, `read_config` first counts the
 values that transformers would create, without allocating them. Before any part of the model is replaced,
@@ -196,7 +196,7 @@ def _demand_weights(folder: Path, config: Any, tensors: Sequence[StoredTensor]) 
 
 
 def check_windows(network: Any, max_length: int) -> None:
-    """Raise ModelError if the windows of a layer's mask and attention differ, and one is below `max_length`."""
+    """Raise ModelError if the windows of a layer's mask and attention differ and the smaller is below `max_length`."""
     seen: list[tuple[int, int, int]] = []  # layer, window of its mask, window of its attention; 0: none
 
     def mask(*, q_length: int, kv_length: int, local_size: int | None = None, **_: object) -> Tensor:

@@ -7,7 +7,7 @@ once, element by element or within a row.
 In a gated delta net (Yang et al. 2024, "Gated Delta Networks"), as in Qwen3-Next, Qwen3.5 and OLMo-Hybrid, a head's
 state S [key size, value size] decays, S ← e^g·S, then the value stored for the key is replaced with a new one,
 S ← S + k ⊗ β·(v − kᵀS), and the output is qᵀS. In transformers, prompts are computed in chunks of 64 rows, and the
-rounding depends on where the chunks begin. On a CPU, computing a prompt row by row is about as fast (lab/LOG.md).
+rounding depends on where the chunks begin. On a CPU, row by row is about as fast as in chunks (lab/LOG.md).
 
 A gated short convolution, as in LFM2, computes C · conv(B · x); the only state of the layer is the last few rows.
 """

@@ -8,7 +8,8 @@ recomputing the accepted rows. The base is never more than `WINDOW` rows before 
 
 A later prompt may share a prefix with a slot's text, but the state at the end of the shared prefix is usually lost.
 States are therefore saved at a few positions: before the parts of a prompt that change with the next keystroke
-(`branching_points`), and once in the generated text. `resumable` returns the last position that has a state.
+(`branching_points`), and once in the generated text. `resumable` returns the last position from which a slot
+can continue.
 
 The states of all layers of a slot have the same positions, so `States.plan` plans a forward pass once for all layers.
 """
@@ -126,7 +127,7 @@ class States:
         return max((position for position in known if position <= length), default=0)
 
     def cut(self, slot: int, length: int) -> None:
-        """Roll the slot back to `length`, a value that `resumable` returned, and settle all earlier positions."""
+        """Roll the slot back to `length`, a value that `resumable` returned, and mark all earlier rows as accepted."""
         place = self.places[slot]
         place.kept = {index: position for index, position in place.kept.items() if position <= length}
         if place.base <= length <= place.end:

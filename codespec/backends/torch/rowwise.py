@@ -177,7 +177,7 @@ def steady_gates(model: nn.Module) -> None:
 
 
 def run_inside(mode: TorchFunctionMode, module: nn.Module) -> None:
-    """Make every call of the module's `forward` run inside the mode."""
+    """Make every call of the module's `forward` run inside the context `mode`."""
     own = module.forward
 
     def forward(*args: Any, **kwargs: Any) -> Any:
@@ -235,7 +235,7 @@ def replace_norms(model: nn.Module) -> tuple[str, ...]:
 
 @torch.no_grad()
 def _same_norm(module: nn.Module) -> RowNorm | None:
-    """Return a norm with the same results as the module in a trial, or None. Weights of Gemma are offsets from 1."""
+    """Return a norm with the same results as the module in a trial, or None. Gemma's weights are offsets from 1."""
     weight, eps = getattr(module, "weight", None), getattr(module, "variance_epsilon", getattr(module, "eps", None))
     inputs = inspect.signature(module.forward).parameters  # a second input (a gate) is unsupported
     if not isinstance(weight, Tensor) or weight.dim() != 1 or not isinstance(eps, float) or len(inputs) != 1:

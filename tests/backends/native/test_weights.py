@@ -85,7 +85,7 @@ def test_what_the_kernels_do_not_compute_is_refused_by_name(case: str, feature: 
 
 
 def test_a_tensor_in_an_unread_format_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"format \d+ of .*; F32, F16, Q4_0, .* are read"):
+    with pytest.raises(ModelError, match=r"format \d+ of .*; supported: F32, F16, Q4_0, "):
         load(write_model(tmp_path / "m.gguf", "llama", "MXFP4"))
 
 

@@ -43,7 +43,7 @@ def walk_of(size: int, dtype: torch.dtype) -> Walk:
 
 @on_own_device
 def attend_tiles(query: Tensor, keys: Tensor, values: Tensor, rows: DeviceRows, scoring: Scoring) -> Tensor:
-    """Implement `torch.attention.slot_attention` on a CUDA device."""
+    """Implement `codespec.backends.torch.attention.slot_attention` on a CUDA device."""
     query, keys, values = (part if part.stride(-1) == 1 else part.contiguous() for part in (query, keys, values))
     (count, heads, size), (slots, kv_heads, _, value_size) = query.shape, values.shape
     groups, window, softcap, sinks = heads // kv_heads, scoring.window, scoring.softcap, scoring.sinks

@@ -83,7 +83,7 @@ class CudaRecorder:
 
     @contextmanager
     def side_stream(self) -> Iterator[None]:
-        """Return a context that runs on a side stream, because torch can't capture the default stream."""
+        """Run the launches in a context on a side stream, because torch can't capture the default stream."""
         usual = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(usual)
         with torch.cuda.stream(self._stream):

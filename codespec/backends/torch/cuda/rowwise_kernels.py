@@ -1,7 +1,7 @@
 """Row-wise operations of a layer as fused Triton kernels, and their launchers.
 
 One program computes a row (or a part of a row) in float32, always in the same order, so a row's bits don't depend on
-other rows. Each launcher implements the function of the same name in `torch.rowwise`.
+other rows. Each launcher implements the function of the same name in `codespec.backends.torch.rowwise`.
 """
 
 from __future__ import annotations

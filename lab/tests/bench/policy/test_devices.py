@@ -60,7 +60,7 @@ def test_what_does_not_fit_is_told(
 ) -> None:
     """Memory is planned as for an engine."""
     monkeypatch.setattr("codespec.backends.memory_plan.free_memory", lambda device: 1 << 20)
-    with pytest.raises(ModelError, match=r"^0.0 GB of device memory are free, but .*: lower .*\.$"):
+    with pytest.raises(ModelError, match=r"^0.0 GB of device memory is free, but .*: lower .*\.$"):
         load_pair(GPU, BATCH, LONGEST)
 
 
