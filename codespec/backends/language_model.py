@@ -56,17 +56,10 @@ CAPACITY_UNIT = 512  # a slot has a multiple of this many positions, because exa
 class DeviceLogits(Protocol):
     """Logits [rows, vocabulary] in GPU memory: the interface of a torch tensor, declared without importing torch."""
 
-    def cpu(self) -> DeviceLogits:
-        """Return a copy of the logits in host memory."""
-
-    def numpy(self) -> Floats:
-        """Return the logits, which are in host memory, as an array."""
-
-    def __getitem__(self, rows: slice) -> DeviceLogits:
-        """Return a slice of the rows."""
-
-    def __len__(self) -> int:
-        """Return the number of rows."""
+    def cpu(self) -> DeviceLogits: ...
+    def numpy(self) -> Floats: ...
+    def __getitem__(self, rows: slice) -> DeviceLogits: ...
+    def __len__(self) -> int: ...
 
 
 Logits = Floats | DeviceLogits

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-from pathlib import Path
 from typing import Any
 
 from codespec.backends.language_model import LanguageModel
@@ -18,7 +17,6 @@ from codespec.store.resolve import NATIVE, ModelFiles, resolve
 
 def load_model(name: str, *, device: str = "cpu", dtype: str = "float32", exact: bool = True) -> LanguageModel:
     """Load a model by `name`: a local folder in the Hugging Face layout, a GGUF file, a pulled model, or a hub id."""
-    _check_device(device, dtype)  # before a file is converted
     return load_files(resolve(name).open(dtype), device=device, dtype=dtype, exact=exact)
 
 
@@ -28,27 +26,13 @@ def load_files(files: ModelFiles, *, device: str = "cpu", dtype: str = "float32"
     With dtype "native", the native kernels compute whole steps of a Llama-shaped model, and only the matrix products of
     any other model. Raises ModelError for damaged files, unsupported architectures, and unknown dtypes and devices.
     """
-    _check_device(device, dtype)
     if dtype == NATIVE:
+        if device not in ("cpu", "auto"):
+            raise ModelError("dtype native runs only on a CPU", "use dtype bfloat16, or device cpu")
         return _load_native(files, exact)
     from codespec.backends.torch.loader import load_torch_files
 
     return load_torch_files(files, device=device, dtype=dtype, exact=exact)
-
-
-def _check_device(device: str, dtype: str) -> None:
-    if dtype == NATIVE and device not in ("cpu", "auto"):
-        raise ModelError("dtype native runs only on a CPU", "use dtype bfloat16, or device cpu")
-
-
-def load_drafter(name: str, device: str, dtype: str) -> LanguageModel:
-    """Load a drafter. The target verifies a drafter's tokens, so the drafter need not be batch-invariant."""
-    return load_model(name, device=device, dtype=dtype, exact=False)
-
-
-def weights_folder(name: str, dtype: str) -> Path:
-    """Return the folder or GGUF file from which a model's weights are read in this number format."""
-    return resolve(name).open(dtype).path
 
 
 def model_facts(model: LanguageModel) -> dict[str, Any]:

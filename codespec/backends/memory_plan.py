@@ -56,12 +56,15 @@ def make_room(
 
     `report` receives progress messages, and the reasons why graphs could not be captured are appended to `notes`.
     """
-    on_device = [need for need in needs if need.model.on_device]
-    if on_device:
-        _demand_device_memory(on_device, graph_rows)
+    claims: dict[torch.device, list[Claim]] = {}
+    for need in needs:
+        if need.model.on_device:
+            claims.setdefault(need.model.device, []).extend(step_claims(need, graph_rows))
+    for device, claimed in claims.items():
+        demand_room(claimed, free_memory(device))
     for need in needs:
         need.model.allocate(need.slots, need.capacity, graph_rows)
-    if on_device:
+    if claims:
         import torch
 
         torch.cuda.empty_cache()  # torch can't release cached memory (fused weights) while capturing
@@ -73,18 +76,6 @@ def make_room(
 
         if problem := need.model.capture(progress):
             notes.append(f"{name} {problem}")
-
-
-def _demand_device_memory(needs: Sequence[Need], graph_rows: int) -> None:
-    """Raise ModelError if the models on a device do not fit into the device's memory."""
-    from codespec.backends.torch.model import TorchModel
-
-    here: dict[torch.device, list[Claim]] = {}
-    for need in needs:
-        assert isinstance(need.model, TorchModel)
-        here.setdefault(need.model.device, []).extend(step_claims(need, graph_rows))
-    for device, claims in here.items():
-        demand_room(claims, free_memory(device))
 
 
 def free_memory(device: torch.device) -> int | None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from codespec.backends.torch.loader import wrap
+from codespec.backends.torch import loader
 from codespec.startup.batch_invariance import find_variance
 from tests.backends.rounds import Replay, Round, covering, rounds
 from tests.tiny_models import MIXTURES, tiny_model, tiny_network
@@ -97,9 +97,12 @@ def test_sizes_that_fill_no_vector(shape: str, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
-def test_transformers_layers_where_lean_ones_would_be_chosen(dtype: torch.dtype) -> None:
+def test_transformers_layers_where_lean_ones_would_be_chosen(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loader, "make_lean", lambda network, seam: None)
     network = tiny_network("qwen3", dtype=dtype)
-    model = wrap(network, None, "tiny", device=torch.device("cpu"), dtype=dtype, exact=True, lean=False)  # type: ignore[arg-type]
+    model = loader.wrap(network, None, "tiny", device=torch.device("cpu"), dtype=dtype, exact=True)  # type: ignore[arg-type]
     assert not model.spec.lean
     check_bits(Replay(model, 40))
 

@@ -12,7 +12,7 @@ import torch
 
 from codespec.api.config import SHIPPED
 from codespec.api.types import CompletionRequest
-from codespec.backends.loader import load_drafter, load_model
+from codespec.backends.loader import load_model
 from codespec.backends.torch.model import TorchModel
 from codespec.engine.engine import Engine
 from tests.engine.test_planted_faults import correction_dropped
@@ -51,7 +51,7 @@ def scripted(target: TorchModel, batch: int) -> Engine:
 def starter(dtype: str) -> tuple[TorchModel, TorchModel]:
     """Return the pair that ships with the package."""
     target = load_model(str(SHIPPED / "target"), dtype=dtype, exact=False)
-    return target, load_drafter(str(SHIPPED / "drafter"), "cpu", dtype)
+    return target, load_model(str(SHIPPED / "drafter"), dtype=dtype, exact=False)
 
 
 def worst_regret(engine: Engine, batch: int) -> float:

@@ -114,7 +114,7 @@ class _Reader:
             raise broken(self._file, "its header declares too many entries")
         values: dict[str, Any] = {}
         for _ in range(settings):
-            key = self._string()
+            (key,) = self._strings(1)
             if key in values:
                 raise broken(self._file, f"{key[:80]!r} occurs twice")
             values[key] = self._value(self._number("<I"))
@@ -131,7 +131,7 @@ class _Reader:
         return -(-self._at // alignment) * alignment
 
     def _tensor(self) -> tuple[str, tuple[int, ...], int, int]:
-        name, count = self._string(), self._number("<I")
+        (name,), count = self._strings(1), self._number("<I")
         if not 0 < count <= MAX_DIMENSIONS:
             raise broken(self._file, f"{name[:80]!r} has {count} dimensions")
         shape = tuple(self._number("<Q") for _ in range(count))[::-1]
@@ -144,7 +144,7 @@ class _Reader:
         if kind in _FORMATS:
             return self._number(_FORMATS[kind])
         if kind == _STRING:
-            return self._string()
+            return self._strings(1)[0]
         if kind != _ARRAY:
             raise broken(self._file, f"a setting has the unknown type {kind}")
         inside, count = self._number("<I"), self._number("<Q")
@@ -174,13 +174,6 @@ class _Reader:
             raise broken(self._file, "a string in its header is not UTF-8") from error
         self._at = at
         return found
-
-    def _string(self) -> str:
-        length = self._number("<Q")
-        try:
-            return self._take(length).decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise broken(self._file, "a string in its header is not UTF-8") from error
 
     def _number(self, form: str) -> Any:
         return struct.unpack(form, self._take(struct.calcsize(form)))[0]

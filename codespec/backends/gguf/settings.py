@@ -203,9 +203,8 @@ def granite(settings: Settings, config: Json) -> Json:
     """Add Granite's keys. A GGUF file of Granite 4 has settings for state-space layers even without such layers."""
     if not settings.header.flag(f"{settings.name}.rope.scaling.finetuned", True):
         raise unreadable(settings.header, "attention without rotary embeddings")
-    settings.ignore(*(f"ssm.{key}" for key in ("conv_kernel", "state_size", "group_count", "inner_size")))
-    settings.ignore("ssm.time_step_rank")
-    settings.ignore("expert_shared_feed_forward_length")
+    sizes = ("conv_kernel", "state_size", "group_count", "inner_size", "time_step_rank")
+    settings.ignore("expert_shared_feed_forward_length", *(f"ssm.{size}" for size in sizes))
     return llama(settings, config) | {
         "attention_multiplier": settings.real("attention.scale", 1.0),
         "embedding_multiplier": settings.real("embedding_scale", 1.0),

@@ -42,6 +42,13 @@ def _words(digits: str, marks: str = r" ?[^\s\p{L}\p{N}]+[\r\n]*", letters: str 
     return _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?" + letters + "|" + digits + "|" + marks + _BLANKS
 
 
+def _cased(digits: str, endings: str = "") -> str:
+    """Return the split pattern of Tekken or GPT-4o, which also splits a word before a capital letter."""
+    start, upper, lower = r"[^\r\n\p{L}\p{N}]?", r"((?=[\p{L}])([^a-z]))", r"((?=[\p{L}])([^A-Z]))"
+    words = f"{start}{upper}*{lower}+{endings}|{start}{upper}+{lower}*{endings}"
+    return words + "|" + digits + r"| ?[^\s\p{L}\p{N}]+[\r\n/]*" + _BLANKS
+
+
 @dataclass(frozen=True, slots=True)
 class Family:
     """Byte-level vocabularies, known in GGUF as `names`, that split text with the regexes `splits`, in order.
@@ -56,15 +63,6 @@ class Family:
     begins: bool = False
 
 
-_TEKKEN = (
-    r"[^\r\n\p{L}\p{N}]?((?=[\p{L}])([^a-z]))*((?=[\p{L}])([^A-Z]))+|[^\r\n\p{L}\p{N}]?((?=[\p{L}])([^a-z]))+"
-    r"((?=[\p{L}])([^A-Z]))*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-_UPPER, _LOWER = r"((?=[\p{L}])([^a-z]))", r"((?=[\p{L}])([^A-Z]))"
-_GPT4O = (
-    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_CONTRACTIONS}?|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_CONTRACTIONS}?"
-    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
 FAMILIES = (
     Family(
         (_GPT2,),
@@ -78,8 +76,8 @@ FAMILIES = (
     Family((_words(r"\p{N}{1,3}"),), ("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral", "midm-2.0"), True, True),
     Family((_words(r"\p{N}{1,3}"),), ("dbrx", "smaug-bpe")),
     Family((_words(r"\p{N}", r" ?[^\s\p{L}\p{N}\r\n]+"),), ("seed-coder",)),
-    Family((_TEKKEN,), ("tekken",), True, True),
-    Family((_GPT4O,), ("gpt-4o", "llama4", "kanana2")),
+    Family((_cased(r"\p{N}"),), ("tekken",), True, True),
+    Family((_cased(r"\p{N}{1,3}", _CONTRACTIONS + "?"),), ("gpt-4o", "llama4", "kanana2")),
     Family((r"\p{N}{1,3}", _words(r"\p{N}+")), ("minicpm5",), True),
     Family((_words(r"\p{N}", r" ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*", r"[\p{L}\p{M}]+"),), ("qwen35",)),
     Family(

@@ -64,10 +64,7 @@ class Weight:
 
 
 def make_plan(header: Header) -> tuple[Json, list[Weight]]:
-    """Return the content of config.json, without token ids, and all weights of the converted model.
-
-    Raise ModelError if the conversion would change the model.
-    """
+    """Return config.json, without token ids, and all weights. Raise ModelError if converting would change the model."""
     settings = Settings(header)
     known = ARCHITECTURES.get(settings.name)
     if known is None:
@@ -231,11 +228,8 @@ def quantization(header: Header) -> str:
 
 
 def check_whole(header: Header) -> None:
-    """Raise ModelError unless every tensor is readable, lies within the file and overlaps no other tensor.
-
-    The check limits the size of the converted model to a multiple of the file's size.
-    """
-    at = 0
+    """Raise ModelError unless every tensor is readable, lies within the file and overlaps no other tensor."""
+    at = 0  # without overlaps, the size of the converted model is limited to a multiple of the file's size
     for tensor in sorted(header.tensors.values(), key=lambda tensor: tensor.start):
         rows, width = _layout(header, tensor)
         if tensor.start + rows * width > header.size:

@@ -46,10 +46,7 @@ class HeadConfig:
 
 
 def read_head_config(folder: Path, target_layers: int) -> HeadConfig:
-    """Read the config.json of a head's folder. `target_layers` is the number of layers of the target.
-
-    Raise ModelError if the file is missing, does not describe a head or has invalid sizes.
-    """
+    """Read a head's config.json for a target with `target_layers` layers. Raise ModelError for an unusable file."""
     if not (folder / "config.json").is_file():
         raise ModelError(f"There is no head in {folder}", "set `head` to a folder with config.json and *.safetensors")
     try:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
 
-from codespec_native.library import Matrix, Model, NativeError, Pool, Weights, find_path, path_name, paths
+from codespec_native.library import Matrix, Model, NativeError, Pool, Weights, path_name
 
 from codespec.backends.gguf.convert import check_kind
 from codespec.backends.gguf.header import Header, read_header
@@ -29,9 +29,9 @@ from codespec.backends.language_model import (
 )
 from codespec.backends.memory_plan import demand_memory
 from codespec.backends.native.weights import (
-    PATH,
     ModelShape,
     Reader,
+    forced_path,
     load_weights,
     map_file_tensors,
     map_folder_tensors,
@@ -93,12 +93,11 @@ class NativeModel(LanguageModel):
             self._pool = Pool(count)
 
     def slot_bytes(self, capacity: int) -> int:
-        """Return the size in bytes of a slot with at least `capacity` positions of float16 keys and values."""
+        # Keys and values are stored in float16.
         positions = capacity + -capacity % CAPACITY_UNIT
         return 4 * positions * self.spec.layers * self._weights.key_heads * self._weights.size
 
     def allocate(self, slots: int, capacity: int, graph_rows: int = GRAPH_ROWS) -> None:
-        """Allocate `slots` slots of at least `capacity` positions each, and free the previous slots."""
         self._native = self.cache = None  # free the old slots before allocating
         capacity += -capacity % CAPACITY_UNIT
         try:
@@ -113,12 +112,10 @@ class NativeModel(LanguageModel):
         assert self._native is not None and 0 <= length <= self._native.capacity
 
     def fork(self, source: int, target: int, length: int) -> None:
-        """Copy the first `length` positions of slot `source` to slot `target`."""
         assert self._native is not None
         self._native.copy(source, target, length)
 
     def step(self, batch: Sequence[Rows]) -> Floats:
-        """Compute all rows and return float32 logits [sum of keep, vocabulary]."""
         assert self._native is not None, "rows need their slots"
         self._native.use(self._pool)
         return self._native.step(
@@ -127,20 +124,6 @@ class NativeModel(LanguageModel):
             [position for rows in batch for position in range(rows.start, rows.end)],
             list(kept_rows(batch)),
         )
-
-
-def forced_path() -> int:
-    """Return the number of the instruction set that CODESPEC_NATIVE_PATH names, or of the best supported one.
-
-    Raises ModelError if the processor does not support the instruction set.
-    """
-    name = os.environ.get(PATH, "")
-    try:
-        return find_path(name)
-    except NativeError as error:
-        raise ModelError(
-            f"{PATH} = {name!r} can't run on this processor", f"set {PATH} to one of {', '.join(paths())}"
-        ) from error
 
 
 def load_native_model(files: ModelFiles, exact: bool) -> NativeModel:

@@ -6,6 +6,7 @@ Quantized matrices are packed without loss, and float matrices are quantized to 
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,8 @@ from codespec_native.library import (
     Pool,
     Weights,
     block_bytes,
+    find_path,
+    paths,
 )
 
 from codespec.backends.gguf.architectures import HEAD_NORMS, LLAMA, OUTER, PHI3
@@ -51,6 +54,20 @@ _SHARED = (  # fields that `Weights` takes over from `ModelShape`
     *("heads", "key_heads", "size", "rotated", "halves", "base", "factor", "epsilon"),
     *("embedding_scale", "residual_scale", "attention_scale", "logit_scale"),
 )
+
+
+def forced_path() -> int:
+    """Return the number of the instruction set that CODESPEC_NATIVE_PATH names, or of the best supported one.
+
+    Raises ModelError if the processor does not support the instruction set.
+    """
+    name = os.environ.get(PATH, "")
+    try:
+        return find_path(name)
+    except NativeError as error:
+        raise ModelError(
+            f"{PATH} = {name!r} can't run on this processor", f"set {PATH} to one of {', '.join(paths())}"
+        ) from error
 
 
 class Unsupported(ModelError):
@@ -243,10 +260,6 @@ class Reader:
         self.where, self.tensors, self._pool = where, tensors, pool
         self.names: set[str] = set()  # of the tensors that were read
 
-    def has(self, name: str) -> bool:
-        """Return whether the model has a tensor with this name."""
-        return name in self.tensors
-
     def rows(self, name: str, width: int, count: int | None = None) -> tuple[Stored, Bytes]:
         """Return a tensor and its rows [count, bytes per row] of `width` numbers each. `count` may be None."""
         tensor = self.tensors.get(name)
@@ -283,7 +296,7 @@ class Reader:
 
     def maybe(self, name: str, size: int) -> Floats | None:
         """Return a vector of floats, or None if the model has no such tensor."""
-        return self.vector(name, size) if self.has(name) else None
+        return self.vector(name, size) if name in self.tensors else None
 
     def forget(self) -> None:
         """Release the memory of the mapped files, which packed weights do not need."""
@@ -295,7 +308,7 @@ class Reader:
 def load_weights(shape: ModelShape, reader: Reader) -> Weights:
     """Pack a model's weights. Raises ModelError for a model that the native kernels do not support."""
     embedding, rows = reader.rows("token_embd.weight", shape.hidden)
-    untied = reader.has("output.weight") and not shape.tied
+    untied = "output.weight" in reader.tensors and not shape.tied
     # The head is the largest matrix. Packing it first keeps the peak of memory low.
     head = reader.matrix("output.weight" if untied else "token_embd.weight", len(rows), shape.hidden)
     reader.forget()
@@ -325,13 +338,13 @@ def load_weights(shape: ModelShape, reader: Reader) -> Weights:
 def _layer(reader: Reader, at: str, shape: ModelShape) -> Layer:
     queries, keys, hidden, inner = shape.heads * shape.size, shape.key_heads * shape.size, shape.hidden, shape.inner
     sizes = {"attn_q": queries, "attn_k": keys, "attn_v": keys, "attn_output": hidden}
-    if reader.has(f"{at}attn_qkv.weight"):
-        fused, whole = f"{at}attn_qkv.weight", queries + 2 * keys
+    fused, whole = f"{at}attn_qkv.weight", queries + 2 * keys
+    if fused in reader.tensors:
         query = reader.matrix(fused, queries, hidden, 0, whole)
         key, value = (reader.matrix(fused, keys, hidden, first, whole) for first in (queries, queries + keys))
     else:
         query, key, value = (reader.matrix(f"{at}{name}.weight", sizes[name], hidden) for name in list(sizes)[:3])
-    if reader.has(f"{at}ffn_gate.weight"):
+    if f"{at}ffn_gate.weight" in reader.tensors:
         gate, up = (reader.matrix(f"{at}{name}.weight", inner, hidden) for name in ("ffn_gate", "ffn_up"))
     else:
         gate, up = (reader.matrix(f"{at}ffn_up.weight", inner, hidden, first, 2 * inner) for first in (0, inner))

@@ -68,8 +68,7 @@ class KVCache:
             self.features = zeros((allocated, capacity, *features), dtype, device) if features else None
             self.states = States(states, slots, dtype, device) if states else None
         except (RuntimeError, MemoryError, OSError, OverflowError) as error:
-            size = cache_bytes(shapes, allocated, capacity, dtype, features, states) / 2**20
-            what = f"{size:.0f} MiB for {slots} cache slots of {capacity} tokens do not fit in memory"
+            what = f"{self.nbytes / 2**20:.0f} MiB for {slots} cache slots of {capacity} tokens do not fit in memory"
             raise ModelError(what, "lower max_batch or context") from error
 
     def write(self, layer: int, slot: int, start: int, keys: Tensor, values: Tensor) -> None:

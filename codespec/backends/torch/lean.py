@@ -11,6 +11,7 @@ Taps record the outputs of both lean networks and transformers networks for draf
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -61,15 +62,12 @@ def attach_taps(network: Any, taps: Taps) -> None:
         return
     for handle in getattr(network, "codespec_taps", ()):
         handle.remove()
-    network.codespec_taps = [layers[index].register_forward_hook(_hook(taps, index)) for index in taps.layers]
+    network.codespec_taps = [layers[index].register_forward_hook(partial(_see, taps, index)) for index in taps.layers]
 
 
-def _hook(taps: Taps, layer: int) -> Any:
-    def see(module: nn.Module, inputs: Any, output: Any) -> None:
-        rows = output[0] if isinstance(output, tuple) else output
-        taps.see(layer, rows[0])  # a flat forward pass is a batch of one
-
-    return see
+def _see(taps: Taps, layer: int, module: nn.Module, inputs: Any, output: Any) -> None:
+    rows = output[0] if isinstance(output, tuple) else output
+    taps.see(layer, rows[0])  # a flat forward pass is a batch of one
 
 
 ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
@@ -99,7 +97,10 @@ class LeanBlock(nn.Module):
         self.size = self.attention.head_dim
         self.kv_heads = self.attention.k_proj.out_features // self.size
         self.heads = self.attention.q_proj.out_features // self.size
-        self.scaling, self.window = self.attention.scaling, attention_window(self.attention)
+        self.scaling = self.attention.scaling
+        # Mistral's window is in its configuration, not in the attention module.
+        is_mistral = type(self.attention).__name__ == "MistralAttention"
+        self.window = getattr(self.attention.config if is_mistral else self.attention, "sliding_window", None)
 
     def forward(self, rows: Tensor, fed: Tensor | None, cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor]:
         """Run the layer on rows [N, hidden] + `fed` with angles [N, 1, size]; return the next `rows` and `fed`."""
@@ -204,13 +205,6 @@ def make_lean(network: nn.Module, seam: Seam) -> LeanNetwork | None:
     if any(not {name for name, _ in part.named_children()} <= known for part, known in parts):
         return None
     return LeanNetwork(whole, seam)
-
-
-def attention_window(attention: Any) -> int | None:
-    """Return a layer's window or None, from the configuration for Mistral, and from the attention module otherwise."""
-    holder = attention.config if type(attention).__name__ == "MistralAttention" else attention
-    window: int | None = getattr(holder, "sliding_window", None)
-    return window
 
 
 def fuse(*layers: nn.Linear) -> nn.Linear:

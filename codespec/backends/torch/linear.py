@@ -8,16 +8,15 @@ computed together. In exact mode, `TiledLinear` therefore calls kernels with a f
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 import numpy as np
 import torch
-from codespec_native.library import GROUP, Floats, Matrix, NativeError, Pool, find_path, path_name
+from codespec_native.library import GROUP, Floats, Matrix, NativeError, Pool, path_name
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
-from codespec.backends.native.weights import F32, PATH
+from codespec.backends.native.weights import F32, forced_path
 from codespec.backends.torch.cuda.launch import ProductPlan, plan_of
 from codespec.errors import ModelError
 
@@ -52,7 +51,7 @@ class TiledLinear(nn.Module):
         super().__init__()
         self.out_features, self.in_features = weight.shape
         self.exact = exact
-        self.bias = bias
+        self.bias = None if bias is None else bias.detach()
         self.missing = -self.in_features % DEPTH_UNIT if weight.element_size() < torch.float32.itemsize else 0
         self.dtype = weight.dtype
         self.weight = weight.new_empty(0)  # some layers read its dtype
@@ -113,12 +112,7 @@ def can_pack(dtype: torch.dtype) -> str:
 
 def tile_linears(model: nn.Module, exact: bool, packed: bool) -> int:
     """Replace all linear layers in place with `TiledLinear`; return their number. Weights are freed unless tied."""
-
-    def make(layer: nn.Module) -> nn.Module:
-        weight, bias = weight_and_bias(layer)
-        return TiledLinear(weight, None if bias is None else bias.detach(), exact, packed)
-
-    return len(replace_linears(model, make))
+    return len(replace_linears(model, lambda layer: TiledLinear(*weight_and_bias(layer), exact, packed)))
 
 
 def tiled_linears(model: nn.Module) -> list[TiledLinear]:
@@ -133,7 +127,7 @@ class Kernels:
     """The instruction set and the threads that the native layers of one network share."""
 
     def __init__(self) -> None:
-        self.path = find_path(os.environ.get(PATH, ""))
+        self.path = forced_path()
         self._single = self._pool = Pool(1)
         self._count = 1
 

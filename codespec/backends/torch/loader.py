@@ -98,16 +98,14 @@ def wrap(
     device: torch.device,
     dtype: torch.dtype,
     exact: bool,
-    lean: bool = True,
     native: bool = False,
     steps: Steps | None = None,
 ) -> TorchModel:
     """Pack, check and wrap a transformers model that was loaded with codespec's attention.
 
-    `lean=False` keeps transformers' layers even if a lean network is possible. With `native`, the native kernels
-    compute the products. `steps` defaults to spans on a CPU and to device steps elsewhere.
+    With `native`, the native kernels compute the products. `steps` defaults to spans on a CPU and to device steps
+    elsewhere.
     """
-    register()
     network.eval().requires_grad_(False).to(device)
     spec = _describe(network, name, dtype)
     model_check.check_windows(network, spec.max_length)
@@ -121,7 +119,7 @@ def wrap(
     linear.replace_modules(network, lambda layer: next((kind(layer) for kind in RECURRENT if kind.fits(layer)), None))
     seam.attach(network)
     rotary = replace_rotary(network, seam)
-    lean_network = make_lean(network, seam) if lean and rotary is None and not native else None
+    lean_network = make_lean(network, seam) if rotary is None and not native else None
     running = lean_network if lean_network is not None else network
     packed, problem = _pack(running, device, dtype, exact)
     notes = tuple(note for note in (slow_products(device), problem) if note)

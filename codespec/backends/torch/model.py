@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from codespec.backends.language_model import (
     CAPACITY_UNIT,
     GRAPH_ROWS,
-    DeviceLogits,
     LanguageModel,
     Logits,
     ModelSpec,
@@ -77,7 +76,6 @@ class TorchModel(LanguageModel):
 
     @property
     def facts(self) -> tuple[object, ...]:
-        """The facts that determine the time and bits of a step, from torch's version to the shapes of all layers."""
         gpu = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else ""
         spec = replace(self.spec, name="", notes=())
         kinds = {layer.kind for layer in tiled_linears(self.network)}
@@ -90,7 +88,8 @@ class TorchModel(LanguageModel):
     @property
     def call_facts(self) -> tuple[object, ...]:
         """The number of rows per call in exact mode, the bucket sizes, and whether graphs are captured."""
-        return (ROWS if self.exact else 0, self.bucket_rows, self.captured)
+        buckets = self._runner.buckets.rows if self._runner is not None else ()
+        return (ROWS if self.exact else 0, buckets, self.captured)
 
     def use_threads(self, count: int) -> None:
         """Set torch's number of threads, which all models of the process share."""
@@ -98,12 +97,10 @@ class TorchModel(LanguageModel):
         self.threads = None
 
     def wait(self) -> None:
-        """Wait until the device has finished all steps."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
     def slot_bytes(self, capacity: int) -> int:
-        """Return the size in bytes of a slot with at least `capacity` positions."""
         capacity += -capacity % CAPACITY_UNIT
         return cache_bytes(self.shapes, 1, capacity, self.dtype, self.feature_shape, self.states)
 
@@ -111,10 +108,7 @@ class TorchModel(LanguageModel):
     def step(self, batch: Sequence[Rows]) -> Logits:
         """Run all rows in one forward pass. Return logits in host memory for spans, otherwise in device memory."""
         logits = self.forward(batch)
-        if self.on_device:
-            device_logits: DeviceLogits = logits
-            return device_logits
-        return logits.numpy()
+        return logits if self.on_device else logits.numpy()
 
     def set_exact(self, exact: bool) -> None:
         """Compute products and span attention in calls of ROWS rows if `exact`, otherwise in calls of any size."""
@@ -175,17 +169,10 @@ class TorchModel(LanguageModel):
         """Whether steps in buckets replay captured graphs."""
         return self._runner is not None and self._runner.captured
 
-    @property
-    def bucket_rows(self) -> tuple[int, ...]:
-        """The numbers of rows to which steps on a device are padded, or an empty tuple for steps over spans."""
-        return self._runner.buckets.rows if self._runner is not None else ()
-
     def rotary_key(self, length: int) -> int:
-        """Return a key for sequences that may grow to `length`; sequences with equal keys can share a prefix."""
         return 0 if self._rotary is None else self._rotary.key(length)
 
     def admit(self, slot: int, length: int, cached: int = 0) -> None:
-        """Begin a sequence in `slot` that may grow to `length`; its first `cached` positions are already cached."""
         assert self.cache is not None
         self.cache.rollback(slot, cached)
         if self._rotary is not None:
@@ -199,12 +186,10 @@ class TorchModel(LanguageModel):
             self.cache.states.want(slot, [*points, exactly])
 
     def resumable(self, slot: int, length: int) -> int:
-        """Return the largest length, at most `length`, to which a slot can be rolled back."""
         assert self.cache is not None
         return self.cache.resumable(slot, length)
 
     def assume(self, slot: int, length: int) -> None:
-        """Mark a slot as holding `length` positions without computing them, for timing."""
         assert self.cache is not None
         if self.cache.states is not None:
             self.cache.states.assume(slot, length)
@@ -234,12 +219,10 @@ class TorchModel(LanguageModel):
         return logits
 
     def rollback(self, slot: int, length: int) -> None:
-        """Truncate a slot to `length` positions."""
         assert self.cache is not None
         self.cache.rollback(slot, length)
 
     def fork(self, source: int, target: int, length: int) -> None:
-        """Copy the first `length` positions of slot `source` to slot `target`."""
         assert self.cache is not None
         self.cache.fork(source, target, length)
 

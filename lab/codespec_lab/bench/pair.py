@@ -8,7 +8,7 @@ from typing import Any
 
 from codespec.api.config import EngineConfig
 from codespec.backends.language_model import LanguageModel
-from codespec.backends.loader import load_drafter, load_model
+from codespec.backends.loader import load_model
 from codespec.backends.memory_plan import Need, make_room
 from codespec.errors import ConfigError
 from codespec.proposers.base import Proposer
@@ -82,7 +82,7 @@ def load_pair(config: EngineConfig, batch: int, longest: int) -> Pair:
     drafter = None
     if config.drafter != "none" and config.asks_drafter:
         where = config.device if config.drafter_device == "same" else config.drafter_device
-        drafter = load_drafter(config.drafter, where, config.drafter_dtype)
+        drafter = load_model(config.drafter, device=where, dtype=config.drafter_dtype, exact=False)
     context = min(target.spec.max_length, config.context or DEFAULT_CONTEXT)
     pair = Pair(target, drafter, context, config.warmup)
     verified, read = batch * (longest + 1), batch * pair.drafter_context

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 
 from codespec.backends.language_model import LanguageModel, Rows
-from codespec.backends.loader import load_drafter, load_model
+from codespec.backends.loader import load_model
 from codespec.backends.memory_plan import Need, make_room
 from codespec.backends.torch.loader import find_device
 from codespec.backends.torch.model import TorchModel
@@ -87,7 +87,7 @@ class StepRun:
         self.random = bench.shape != OWN
         self.shape = SHAPES[bench.shape] if self.random else shape_of(config.target)
         tell(f"{self.shape.name}: {'making' if self.random else 'loading'} {' and '.join(bench.dtypes)} …")
-        self.drafter = load_drafter(config.drafter, config.device, config.drafter_dtype)
+        self.drafter = load_model(config.drafter, device=config.device, dtype=config.drafter_dtype, exact=False)
         self.models = {kind: self._model(kind) for kind in bench.dtypes}
         self.notes: list[str] = []
         make_room(self._needs(), config.graph_rows, tell, self.notes)

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 
 from codespec.api.config import SHIPPED
-from codespec.backends.loader import load_drafter
+from codespec.backends.loader import load_model
 from codespec.backends.text_tokenizer import load_tokenizer
 from codespec.errors import ModelError, TokenizerError
 from codespec.proposers.base import Proposer
@@ -68,7 +68,7 @@ def cost_policy(
 
 def _load_drafter(settings: Settings, target: TextTokenizer) -> DraftModel:
     name = settings.drafter if settings.drafter != "auto" else str(_shipped(target))
-    model = load_drafter(name, settings.device, settings.dtype)
+    model = load_model(name, device=settings.device, dtype=settings.dtype, exact=False)
     context = min(settings.context, model.spec.max_length)
     model.allocate(settings.max_rows, context + 1)
     return DraftModel(model, context, settings.max_rows, target=target, chunk=CHUNK)

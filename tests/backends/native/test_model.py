@@ -114,7 +114,7 @@ def test_a_slot_rolls_back_and_is_copied() -> None:
 
 def test_what_does_not_suit_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ModelError, match="dtype native runs only on a CPU: use dtype bfloat16, or device cpu"):
-        load_model(str(tmp_path), dtype="native", device="cuda")
+        load_model(str(file("qwen2", "Q8_0")), dtype="native", device="cuda")
     with monkeypatch.context() as patch:
         patch.setattr("importlib.util.find_spec", lambda name: None)
         with pytest.raises(ModelError, match=r"the architecture 'gemma'.: to use torch, run `pip install "):

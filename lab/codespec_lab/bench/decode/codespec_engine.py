@@ -19,7 +19,7 @@ import torch
 from codespec.api.config import EngineConfig
 from codespec.api.types import FinishReason
 from codespec.backends.language_model import LanguageModel
-from codespec.backends.loader import load_drafter, load_model
+from codespec.backends.loader import load_model
 from codespec.backends.memory_plan import Need, make_room
 from codespec.backends.torch.model import TorchModel
 from codespec.engine.engine import Engine
@@ -246,7 +246,7 @@ class OwnModels:
     def _load(self, role: str, dtype: str) -> LanguageModel:
         config = self.config
         if role == "drafter":
-            model = load_drafter(config.drafter, self.drafter_device, dtype)
+            model = load_model(config.drafter, device=self.drafter_device, dtype=dtype, exact=False)
             return self._with_slots(model, self.slots, self._context(model) + 1)
         model = load_model(config.target, device=config.device, dtype=dtype, exact=True)
         self._with_slots(model, max(2, self.slots), max(MIN_LENGTH, self._context(model)))

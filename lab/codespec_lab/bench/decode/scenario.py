@@ -21,7 +21,6 @@ import transformers
 
 from codespec import __version__
 from codespec.api.config import EngineConfig
-from codespec.backends.loader import weights_folder
 from codespec.backends.torch.loader import find_device
 from codespec.engine.admission import Admission
 from codespec.files import read_json
@@ -218,10 +217,10 @@ def _configuration(bench: DecodeBench, models: OwnModels, sites: Sequence[Site])
 def _weights(models: OwnModels) -> dict[str, str]:
     """Return the models' names, each with a digest of its weights in the first format to try."""
     config = models.config
-    found = {"target": _digest(config.target, weights_folder(config.target, models.formats[0]))}
+    found = {"target": _digest(config.target, resolve(config.target).open(models.formats[0]).path)}
     if not models.has_drafter:
         return found | {"drafter": config.drafter}
-    return found | {"drafter": _digest(config.drafter, weights_folder(config.drafter, models.drafter_formats[0]))}
+    return found | {"drafter": _digest(config.drafter, resolve(config.drafter).open(models.drafter_formats[0]).path)}
 
 
 def _digest(name: str, folder: Path) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from codespec import __version__
 from codespec.api.config import SHIPPED, EngineConfig
 from codespec.api.types import CompletionRequest
-from codespec.backends.loader import model_facts, weights_folder
+from codespec.backends.loader import model_facts
 from codespec.engine.engine import Engine
 from codespec.errors import ConfigError
 from codespec.store.machine import processor
@@ -169,7 +169,7 @@ def _contestants(bench: QualityBench) -> dict[str, EngineConfig]:
     else:
         found = {label: engine_settings(config, name) for name, label in zip(names, short, strict=True)}
     for settings in found.values():  # report missing weights before minutes of work
-        weights_folder(settings.target, settings.dtype)
+        resolve(settings.target).open(settings.dtype)
     return found
 
 

@@ -44,7 +44,7 @@ def test_a_pair_has_slots_and_graphs_as_in_an_engine(asked: dict[str, str], reco
     pair = load_pair(GPU, BATCH, LONGEST)
     assert pair.drafter is not None and asked == {GPU.target: "cuda", GPU.drafter: "cuda"}
     for model in (pair.target, pair.drafter):
-        assert model.captured and max(model.bucket_rows) == GPU.graph_rows
+        assert model._runner is not None and model.captured and max(model._runner.buckets.rows) == GPU.graph_rows
         assert model.cache is not None and model.cache.slots == BATCH
     assert not pair.notes
     assert "graph" in recorder.heard  # the search for variance used them

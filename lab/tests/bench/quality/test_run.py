@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -246,7 +247,7 @@ def test_the_command_is_reported_without_folders_of_this_machine(
 
 def test_each_target_is_looked_for_in_its_own_formats(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, str]] = []
-    monkeypatch.setattr(run, "weights_folder", lambda name, dtype: asked.append((name, dtype)))
+    monkeypatch.setattr(run, "resolve", lambda name: SimpleNamespace(open=lambda dtype: asked.append((name, dtype))))
     config = EngineConfig(target="a/b", dtype="bfloat16")
     run._contestants(QualityBench(config=config, compare=["c/d"]))
     assert asked == [("a/b", "bfloat16"), ("c/d", "bfloat16")]
