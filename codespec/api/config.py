@@ -298,10 +298,7 @@ class ServeConfig:
 
 
 def resolve_serve(flags: Mapping[str, Any], settings: Settings, *, on_demand: bool = False) -> ServeConfig:
-    """Return the daemon's settings. With `on_demand`, the default is to free idle models.
-
-    Raise ConfigError for the first invalid setting.
-    """
+    """Return the daemon's settings, which by default free idle models if `on_demand` is true. Raise ConfigError."""
     values: dict[str, Any] = {"idle_unload": EDITOR_IDLE_UNLOAD} if on_demand else {}
     for level in settings.levels(ServeConfig, flags, "serve"):
         values.update(level.values)

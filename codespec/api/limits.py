@@ -103,8 +103,8 @@ def changes_white_space(old: Lines, new: Lines) -> bool:
 def is_revert(start_row: int, old: Lines, new: Lines, states: Iterable[tuple[int, Lines, Lines]]) -> bool:
     """Return whether an edit, which replaces the `old` lines from `start_row` on, restores text that the user changed.
 
-    Each of the `states` is a change by the user: its first row, its current lines and its earlier lines. An edit is a
-    revert if it restores all earlier lines, or if it only replaces lines of a change with earlier ones.
+    Each of the `states` is a change by the user: the first row, the current lines and the earlier lines. A revert
+    restores all earlier lines of a change, or only replaces current lines of a change with earlier lines.
     """
     taken, brought = [line for line in old if line.strip()], [line for line in new if line.strip()]
     for row, now, state in states:

@@ -77,17 +77,14 @@ def check_values(settings: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """The settings from one source, which `place` names in messages."""
+    """The settings from one source. `place` is the name of the source in error messages."""
 
     place: str
     values: dict[str, Any]
 
 
 class Settings:
-    """Reads a configuration file (None: the user's own, if it exists) and an environment (None: the process's own).
-
-    The file is read on first use.
-    """
+    """The settings in a configuration file (None: the user's own, if any) and an environment (None: the process's)."""
 
     def __init__(self, file: Path | str | None = None, environment: Mapping[str, str] | None = None) -> None:
         self._named, self._environment = None if file is None else Path(file), environment
@@ -107,7 +104,7 @@ class Settings:
     def levels(self, schema: type, flags: Mapping[str, Any], table: str = "") -> tuple[Level, Level, Level]:
         """Return the settings of a dataclass from the file's `table` ("": the top level), the environment and flags.
 
-        A flag with the value None counts as not given. Raise ConfigError for an unknown setting or an invalid value.
+        Flags with the value None are ignored. Raise ConfigError for an unknown setting or an invalid value.
         """
         variables = os.environ if self._environment is None else self._environment
         set_by_flags = {key: _typed(schema, key, value, key) for key, value in flags.items() if value is not None}

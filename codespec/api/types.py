@@ -47,7 +47,7 @@ class Snippet:
 
 
 class Owner(NamedTuple):
-    """The owner of a text, named by the client's scope and the document ("": unknown)."""
+    """The client (by its scope) and the document that a text belongs to, each "" if unknown."""
 
     scope: str = ""
     document: str = ""
@@ -57,10 +57,10 @@ class Owner(NamedTuple):
 class CompletionRequest:
     """A completion request. The constructor checks all fields; `check_length` checks `max_tokens` against the context.
 
-    Tokens are the target's, and times are in milliseconds. Successive prompts of a `document` share a layout, so a
-    completion may depend on earlier prompts (see `text.fim`). Drafts from a `prediction`, such as the old version of a
-    file, affect only the speed. Cached data is reused only for requests with the same `scope`, as another client's data
-    would reveal its text.
+    Counts are in tokens of the target, and times in milliseconds. Successive prompts of a `document` share a layout, so
+    a completion may depend on earlier prompts (see `text.fim`). Drafts from a `prediction`, such as the old version of
+    a file, affect only the speed. Cached data is reused only for requests with the same `scope`, as another client's
+    data would reveal its text.
     """
 
     prefix: str
@@ -282,7 +282,7 @@ ROUND = [item.name for item in fields(RoundEvent) if item.name != "logprobs"]  #
 
 
 def event_to_json(event: Event, notes: Sequence[str] = (), *, token_ids: bool = False) -> tuple[str, dict[str, Any]]:
-    """Return an event's name and data. A `done` event contains the `notes` and, if wanted, the token ids."""
+    """Return an event's name and data. A `done` event contains the `notes`, and the ids if `token_ids` is true."""
     if isinstance(event, TextEvent):
         return "text", {"choice": event.choice, "text": event.text}
     if isinstance(event, RoundEvent):

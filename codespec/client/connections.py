@@ -99,7 +99,7 @@ class ProvenConnections:
             self._free.pop().close()
 
     async def _exchange(self, method: str, path: str, data: bytes | None, headers: Mapping[str, str]) -> HttpReply:
-        """Send a request, and use another connection if the daemon has closed an idle connection in the meantime."""
+        """Send a request, on an idle connection if possible, and retry if the daemon has closed that connection."""
         while True:
             connection = self._take()
             reused = connection is not None
@@ -191,10 +191,7 @@ class NotHttp(Exception):
 
 
 class HttpConnection:
-    """A connection that carries one request at a time.
-
-    `patience` limits the wait for the next bytes of a reply, in seconds (None: no limit).
-    """
+    """A connection for one request at a time. `patience` limits the wait for each read, in seconds (None: no limit)."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, patience: float | None
@@ -284,10 +281,7 @@ class EventReader:
         return bool(self._held or self._data)
 
     def feed(self, piece: bytes) -> list[tuple[str, bytes]]:
-        """Return the name and the data of each event that the piece completes. Raises NotHttp if an event is too long.
-
-        Events without data, which proxies send to keep a connection open, are dropped.
-        """
+        """Return the name and data of each event that the piece completes. Raises NotHttp if an event is too long."""
         self._held += piece
         events: list[tuple[str, bytes]] = []
         if b"\n" in piece:
@@ -309,7 +303,7 @@ class EventReader:
         elif not line:
             name, data = self._name, self._data
             self._name, self._data = "", []
-            return (name, b"\n".join(data)) if any(data) else None
+            return (name, b"\n".join(data)) if any(data) else None  # proxies send empty events as keep-alives
         return None
 
 

@@ -70,10 +70,7 @@ class DaemonClient:
         self._connections = connections
 
     def events(self, body: Mapping[str, Any], session: str = "") -> AsyncGenerator[RawEvent, None]:
-        """Yield a completion's events as (name, value). Closing the generator early cancels the request.
-
-        Raises DaemonError.
-        """
+        """Yield the events of a completion as (name, value). Closing the generator early cancels the request."""
         return self._stream(COMPLETE, body, session)
 
     def edits(self, body: EditBody, session: str = "") -> AsyncGenerator[RawEvent, None]:

@@ -4,12 +4,12 @@ The client sends a challenge of 32 random bytes. Only a daemon with the user's s
 challenge. The daemon answers any client, because the secret is random and each guess at a token costs a scrypt hash.
 
 A proof is bound to the address that the client connected to. An impostor that relays the challenge to the real daemon
-gets a proof for the daemon's address, which the client rejects. Therefore a daemon can't prove itself through a
+gets a proof for the daemon's address, which the client rejects. Therefore, a daemon can't prove its identity through a
 translated address, such as a container's published port or a tunnel to another port.
 
 A client with a key from the keys file also sends an id that is derived from the key's hash and does not reveal the key.
-The daemon stores only the key's hash, and answers with an HMAC under a secret derived from the hash. Somebody who can
-read the keys file could therefore pose as the daemon to that client, but could not use the key.
+The daemon stores only the key's hash, and answers with an HMAC under a secret derived from the hash. Anyone who can
+read the keys file could pose as the daemon to a client with such a key, but could not use the key.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def from_key_hash(key_hash: str) -> bytes:
 
 
 def key_id(key_hash: str) -> str:
-    """From the hash of a client's key, derive the id that the client sends with a challenge."""
+    """Return the id that a client sends with a challenge, derived from the hash of the client's key."""
     return hmac.digest(bytes.fromhex(key_hash), _LABEL + b" id", "sha256").hex()[:KEY_ID]
 
 

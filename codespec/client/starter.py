@@ -65,10 +65,9 @@ class Starter:
     async def ensure(self) -> None:
         """Wait until a daemon listens, and start one if necessary. The daemon may still be loading its models.
 
-        Raises DaemonError if no daemon can be started. Cancelling the wait does not cancel the start, because the next
-        request needs the daemon too.
+        Raises DaemonError if no daemon can be started.
         """
-        await asyncio.shield(self._begin())
+        await asyncio.shield(self._begin())  # the next request needs the daemon too
 
     def _begin(self) -> asyncio.Task[None]:
         if self._ensuring is None or self._ensuring.done():
@@ -91,10 +90,7 @@ class Starter:
             await asyncio.gather(self._ensuring, return_exceptions=True)
 
     async def restart(self) -> None:
-        """Restart a daemon that an editor started. A hanging daemon is killed, because it would ignore SIGTERM.
-
-        Raises DaemonError if an editor did not start the daemon, or if the daemon can't be restarted.
-        """
+        """Restart a daemon that an editor started. Raises DaemonError if another program started the daemon."""
         pid = self._read_pid()
         if self._command is None or not await asyncio.to_thread(self.serves, pid):
             fix = "stop that daemon and start it again yourself"
@@ -102,7 +98,7 @@ class Starter:
         self.forgive()
         hangs = (await self._client.health()).state == "silent"
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, _KILL if hangs else signal.SIGTERM)
+            os.kill(pid, _KILL if hangs else signal.SIGTERM)  # a daemon that hangs would ignore SIGTERM
         end = monotonic() + END_SECONDS
         while await asyncio.to_thread(self.serves, pid):
             if monotonic() > end:
@@ -138,7 +134,7 @@ class Starter:
                         return
             except OSError as error:
                 why = error.strerror
-                raise DaemonError(f"The lock file {lock} can't be created ({why})", f"make {lock} writable") from error
+                raise DaemonError(f"The lock file {lock} can't be opened ({why})", f"make {lock} writable") from error
             self._check_time(end)
             await asyncio.sleep(POLL_EVERY)
 
@@ -169,8 +165,7 @@ class Starter:
     def _replace(self, process: subprocess.Popen[bytes]) -> None:
         """Replace a daemon that a signal killed, so that the next request need not wait for the start.
 
-        A daemon that exited by itself is not replaced before the next request, because it was stopped by a user or
-        would exit again.
+        A daemon that exited by itself is not replaced, because a user stopped it or it would exit again.
         """
         if not (self.replaces and process is self._process and process.returncode < 0):
             return
@@ -201,7 +196,7 @@ class Starter:
             out = open_log(log)
         except OSError as error:
             why = error.strerror
-            raise DaemonError(f"The daemon's log {log} can't be created ({why})", f"make {log} writable") from error
+            raise DaemonError(f"The daemon's log {log} can't be opened ({why})", f"make {log} writable") from error
         with out:
             try:
                 return subprocess.Popen(
@@ -261,10 +256,7 @@ def _retrieve(task: asyncio.Task[None]) -> None:
 
 
 def open_log(log: Path) -> IO[bytes]:
-    """Open an empty log after adding `.1` to the previous log's name. If the log is a link, append to its target.
-
-    Raises OSError.
-    """
+    """Open an empty log and rename the old one (`.1`). If the log is a link, append to its target. Raises OSError."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(OSError):  # there is no previous log, or it can't be renamed
         state = log.lstat()
@@ -315,7 +307,7 @@ def absolute_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_path(model: str) -> bool:
-    """Return whether a model is named by a path, not by a catalogue name or an `owner/model` on the hub."""
+    """Return whether the name of a model is a path, not a catalogue name or an `owner/model` on the hub."""
     if model.startswith(".") or model.lower().endswith(".gguf"):
         return True
     return ("/" in model or "\\" in model) and not HUB_ID.fullmatch(model)

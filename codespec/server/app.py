@@ -40,10 +40,7 @@ HEALTH = frozenset({"/health", "/v1/health", READY, *sockets.PROOF_PATHS})  # se
 
 
 def serve(source: Source, config: ServeConfig, unused_seconds: float = 0.0) -> int:
-    """Serve until a signal arrives or `unused_seconds` (0: no limit) pass without a request; return the exit code.
-
-    Raise CodespecError if the daemon can't start.
-    """
+    """Serve until a signal arrives or `unused_seconds` (0: no limit) pass without a request. Raise CodespecError."""
     token = read_token(config.token_file)
     check_bind(config.host, token, config.keys)
     metrics_token = read_token(config.metrics_token_file, {}) if config.metrics_token_file else ""
@@ -93,14 +90,11 @@ async def stop_unused(daemon: Daemon, seconds: float, stop: asyncio.Event) -> No
 
 
 def follow_keys(daemon: Daemon, *, by_signal: bool = True) -> asyncio.Task[NoReturn] | None:
-    """Start a task that reloads the keys file when it changes and on SIGHUP. Return None if there is no keys file.
-
-    Without a keys file, SIGHUP keeps its default effect: it ends the daemon when the terminal is closed.
-    """
+    """Start a task that reloads the keys file after changes and on SIGHUP. Return None if there is no keys file."""
     keyring, woken = daemon.keyring, asyncio.Event()
     if keyring is None:
         return None
-    if by_signal:
+    if by_signal:  # without a keys file, SIGHUP ends the daemon when its terminal is closed
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, woken.set)
     daemon.faults.append(lambda: keyring.fault)
     return asyncio.create_task(watch(keyring, woken, daemon.revoke))
@@ -181,7 +175,7 @@ async def ready(request: web.Request) -> web.StreamResponse:
 
 
 async def complete_v1(request: web.Request) -> web.StreamResponse:
-    """Handle a path that OpenAI's and Tabby's APIs share. Only Tabby's requests have `segments` or `debug_options`."""
+    """Handle /v1/completions for OpenAI and Tabby. Only Tabby's requests have `segments` or `debug_options`."""
     fields = await read_fields(request)
     if "segments" in fields or "debug_options" in fields:
         return await tabby.complete(request, fields)
@@ -212,7 +206,7 @@ PAGE_HEADERS = {
 
 
 async def send_file(request: web.Request) -> web.StreamResponse:
-    """Serve a file of the web page, by default index.html. Raise HTTPNotFound for a name that PAGE_FILES lacks."""
+    """Serve a file of the web page, by default index.html. Raise HTTPNotFound if PAGE_FILES has no such name."""
     name = request.match_info.get("name", "index.html")
     if name not in PAGE_FILES:
         raise web.HTTPNotFound

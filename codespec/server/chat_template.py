@@ -78,7 +78,7 @@ def find_placeholders(hidden: frozenset[str], texts: Sequence[str]) -> dict[str,
 
 
 class ChatTemplates:
-    """Renders one conversation at a time, in a process that starts on first use and again after it was killed."""
+    """Renders one conversation at a time in a subprocess, which starts on first use and restarts after it is killed."""
 
     def __init__(self) -> None:
         self._process: asyncio.subprocess.Process | None = None
@@ -95,7 +95,8 @@ class ChatTemplates:
                     await self.close()
         if "text" in reply:
             return str(reply["text"])
-        raise RequestError(f"{_WRONG} ({clip(reply['error'], 200)}): change message roles or their order.", "messages")
+        sentence = f"{_WRONG} ({clip(reply['error'], 200)}): change the roles of the messages or their order."
+        raise RequestError(sentence, "messages")
 
     async def close(self) -> None:
         process, self._process = self._process, None

@@ -79,7 +79,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
         return datetime.now().strftime(form)
 
     class PublicNamespace(Namespace):
-        """A namespace that refuses names with a leading underscore, which could change Python's internals."""
+        """A namespace that refuses names with a leading underscore, like attributes in Jinja's sandbox."""
 
         def __init__(self, *pairs: Any, **values: Any) -> None:
             super().__init__()

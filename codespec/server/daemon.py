@@ -74,7 +74,7 @@ class Loaded:
 
     @classmethod
     def of(cls, engine: Engine, name: str, context: int, slots: int, **more: Any) -> Loaded:
-        """Describe an engine; `more` contains the values of further fields."""
+        """Describe the model of an engine; `more` contains the values of the remaining fields."""
         names = ("metrics", "notes", "mode", "variance", "kernel", "prompt_budget")
         facts = {fact: getattr(engine, fact) for fact in names}
         target = engine.target
@@ -90,10 +90,9 @@ class Loaded:
 
 
 class Source(ABC):
-    """The interface of an engine thread or a plugin, which runs requests and pushes events to their handles.
+    """A source of text: an engine thread, or a plugin for an upstream server. Only `stop` blocks the event loop.
 
-    No method except `stop` blocks the event loop. An idle source has freed its models, and loads them again for the
-    next request.
+    An idle source has freed its models, and loads them again for the next request.
     """
 
     def __init__(self) -> None:
@@ -125,7 +124,7 @@ class Source(ABC):
 
     @abstractmethod
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start to load the models; events are delivered on `loop`."""
+        """Start loading the models, and deliver all later events on `loop`."""
 
     async def until_loaded(self) -> None:
         """Wait until the models are loaded, or raise the error if loading fails."""
@@ -134,7 +133,7 @@ class Source(ABC):
             raise self.error
 
     async def until_failed(self) -> NoReturn:
-        """Wait until the source fails permanently, and raise the error."""
+        """Wait until the source fails permanently, then raise its error."""
         await self._failed.wait()
         assert self.error is not None
         raise self.error
@@ -335,14 +334,14 @@ class Daemon:
                 self.source.abort(handle)
 
     async def call(self, function: Callable[[Loaded], Result]) -> Result:
-        """Run a function with the model between two rounds, after idle models are loaded again. Raise ServeError."""
+        """Load idle models if necessary, and call a function with the model between two rounds. Raise ServeError."""
         self.last_used = time.monotonic()
         return await self.source.call(lambda: function(self.loaded()))
 
     def _make_room(self, scope: str) -> bool:
-        """Refuse the newest waiting request of the client with the most open requests.
+        """Refuse the newest waiting request of the busiest client, and return whether there was one.
 
-        Return False, without a refusal, if the client `scope` would have as many open requests with one more.
+        Refuse none if one more open request would make the client `scope` as busy.
         """
         counts = Counter(handle.request.scope for handle in self._open if not handle.over)
         busiest, most = counts.most_common(1)[0]

@@ -42,10 +42,7 @@ PREFETCH_DELAY = 0.15  # seconds after a finished text; the user's next keystrok
 
 
 class EngineThread(Source):
-    """A thread that owns the engine returned by `load`.
-
-    After `idle_unload` seconds without work (0: never), the thread frees the engine until the next request.
-    """
+    """Owns the engine that `load` returns, and frees the engine after `idle_unload` idle seconds (0: never)."""
 
     def __init__(self, load: Callable[[Progress], Loaded], idle_unload: float = 0.0) -> None:
         super().__init__()
@@ -70,7 +67,6 @@ class EngineThread(Source):
         self.queue.put(lambda refusal: self.queue.admit(handle, refusal))
 
     def abort(self, handle: RequestHandle) -> None:
-        """Drop a request before the next round."""
         handle.left = True
 
     async def call(self, function: Callable[[], Result]) -> Result:
@@ -135,7 +131,7 @@ class EngineThread(Source):
     def _fail(self, job: Job, error: Exception) -> None:
         log_failure("a request failed in the engine", error)
         kind = type(error).__name__  # the exception's message may contain source text
-        sentence = f"The engine failed on this request ({kind}): other requests are not affected."
+        sentence = f"The engine failed on this request ({kind}): see the daemon's log."
         self.queue.answer(job, [ServeError(sentence, 500)])
 
     def _run(self) -> None:
@@ -148,7 +144,7 @@ class EngineThread(Source):
                 return
 
     def _load(self, metrics: Metrics | None) -> bool:
-        """Load the engine, which continues the counts in `metrics`. Return False if loading failed permanently."""
+        """Load an engine, which continues the counters in `metrics`. Return False if loading failed permanently."""
         try:
             loaded = self.load(self.progress)
         except CodespecError as error:
@@ -185,7 +181,7 @@ class EngineThread(Source):
             return False
 
     def _free(self) -> Metrics:
-        """Free the engine and return its metrics. Handlers can still read the other fields of `loaded`."""
+        """Free the engine and return its metrics. Handlers can still read all fields of `loaded` except `engine`."""
         assert self.loaded is not None
         self.loaded, self.engine = replace(self.loaded, engine=None), None
         self.queue.finish = lambda sequence, reason: None  # holds on to the engine otherwise
@@ -232,7 +228,7 @@ def _hand_out(deliveries: Sequence[Delivery]) -> None:
 
 
 def _answer(future: Future[Result], function: Callable[[], Result], refusal: CodespecError | None) -> None:
-    """Resolve `future` with the result or error of `function`, or with the `refusal` to call the function."""
+    """Call `function`, unless there is a `refusal`, and resolve `future` with the result or the error."""
     if not future.set_running_or_notify_cancel():
         return  # its client has disconnected
     try:
@@ -293,7 +289,7 @@ def loader(
 
 
 def model_names(config: EngineConfig) -> tuple[str, ...]:
-    """Return the values of the setting `model` (in any letter case) that select these models; () for a folder."""
+    """Return the values of the setting `model`, in any letter case, that select the configured models."""
     name = config.model or (STARTER_NAME if config.target == EngineConfig().target else config.target)
     entry = find_entry(name)
     if entry:

@@ -57,7 +57,7 @@ class Key:
 
 
 def read_keys(file: Path) -> tuple[Key, ...]:
-    """Return the keys in a keys file. Raise ConfigError for an unsafe file, or with the number of an invalid line."""
+    """Return the keys in a keys file. Raise ConfigError if the file is unsafe or a line is invalid."""
     try:
         with open_regular(file) as opened:
             status = os.fstat(opened.fileno())
@@ -81,10 +81,7 @@ def read_keys(file: Path) -> tuple[Key, ...]:
 
 
 def add_key(file: Path, name: str) -> str:
-    """Create a key, write its hash to the file (created if missing), and return the key.
-
-    Raise ConfigError if the name is taken or the file can't be used.
-    """
+    """Create a key, add its hash to the file, and return the key. Raise ConfigError, for example for a taken name."""
     key, today = KEY_PREFIX + secrets.token_urlsafe(32), datetime.now(UTC).date()
     fresh = _checked({"name": name, "sha256": hash_of_key(key), "created": today.isoformat()}, f"The key {name!r}")
     with _locked(file):
@@ -105,7 +102,7 @@ def revoke_key(file: Path, name: str) -> None:
 
 
 def _parse(line: bytes, where: str) -> Key:
-    fix = "remove it, or restore the line that was there"
+    fix = "delete the line, or restore its earlier content"
     try:
         values = parse_json(line, 64, finite=True)
     except ValueError as error:
@@ -124,7 +121,7 @@ def _checked(values: dict[str, Any], where: str) -> Key:
         if not isinstance(value, str) or not pattern.fullmatch(value):
             raise ConfigError(f"{where} has no valid {name}", fix)
     if values["name"] in RESERVED:
-        raise ConfigError(f"{where} has the name {values['name']}, which the daemon uses itself", "choose another name")
+        raise ConfigError(f"{where} has the reserved name {values['name']}", "choose another name")
     return Key(**values)
 
 
@@ -196,10 +193,9 @@ class Account:
 
 
 class Keyring:
-    """The accounts of the API keys in a keys file.
+    """The accounts of the API keys in a keys file. Raises ConfigError if the file can't be used.
 
-    If the keys file can't be used, the constructor raises ConfigError. If a later version of the file can't be used,
-    the previous keys remain valid and `fault` gives the reason.
+    If a later version of the file can't be used, the previous keys remain valid and `fault` gives the reason.
     """
 
     def __init__(self, file: Path) -> None:
@@ -238,7 +234,7 @@ class Keyring:
         return self._replace(keys)
 
     def _replace(self, keys: tuple[Key, ...]) -> list[Account]:
-        """Replace the keys, but not the accounts of remaining keys. Return the accounts of removed keys."""
+        """Replace the keys, retaining the accounts of unchanged keys. Return the accounts of removed keys."""
         former, self._by_hash = self._by_hash, {}
         for key in keys:
             account = self._by_hash[key.sha256] = former.pop(key.sha256, Account(key.name))

@@ -1,4 +1,4 @@
-"""The daemon's log, and replacements for stdout and stderr that survive a full disk; /health reports the fault.
+"""The daemon's log, and replacements for stdout and stderr that survive a full disk; /health reports write errors.
 
 No line of the log contains a client's text, a path, a document's name or any other string from a client.
 """
@@ -53,7 +53,7 @@ class LogOutput:
         return f"The daemon's log can't be written ({faults[0]}): make room on its disk." if faults else ""
 
     def wrap(self, stream: TextIO | None) -> TextIO | None:
-        """Return a stream to the same file that never raises on write, or a terminal's stream as it is."""
+        """Return a stream to the same file that never raises on write, or a terminal's stream unchanged."""
         try:
             if stream is None or stream.isatty():
                 return stream

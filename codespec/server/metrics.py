@@ -37,10 +37,7 @@ NO_LABELS: Labels = MappingProxyType({})
 
 
 class DaemonCollector(Collector):
-    """Collects the metrics of a daemon, including the usage of the API key `key` ("": of all keys).
-
-    Metrics of requests and of the engine have the model's name as a label, so they exist only once the model is loaded.
-    """
+    """Collects the metrics of a daemon, including the usage of the API key `key` ("": of all keys)."""
 
     def __init__(self, daemon: Daemon, key: str = "") -> None:
         self._daemon, self._key = daemon, key
@@ -50,7 +47,7 @@ class DaemonCollector(Collector):
         yield from _of_daemon(daemon)
         if daemon.keyring is not None:
             yield from _of_keys([account for account in daemon.keyring.accounts if self._key in ("", account.name)])
-        if loaded is not None:
+        if loaded is not None:  # the model's name is a label of the remaining metrics
             model = {"model_name": loaded.name}
             metrics = loaded.metrics.snapshot()
             yield from _of_requests(daemon.metrics, model)
@@ -151,7 +148,7 @@ def _of_drafts(tallies: Mapping[Key, int], model: Labels) -> Iterator[Metric]:
 
 
 def _of(tallies: Mapping[Key, int], kind: str) -> list[tuple[Key, int]]:
-    """Return the tallies whose keys begin with `kind`, sorted, with the rest of each key."""
+    """Return the tallies whose keys begin with `kind`, sorted, without the first part of each key."""
     return sorted((key[1:], count) for key, count in tallies.items() if key[0] == kind)
 
 

@@ -115,7 +115,7 @@ class Connections:
         return server()
 
     def watch(self, open_paths: Collection[str]) -> Middleware:
-        """Return a middleware that tracks open requests and refuses requests over the limit except for `open_paths`."""
+        """Return a middleware that tracks open requests, and refuses those over the limit except for `open_paths`."""
 
         @web.middleware
         async def follow(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -195,7 +195,7 @@ CONNECTIONS: web.AppKey[Connections] = web.AppKey("connections", Connections)
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The accepted credentials. Without `token` and `keyring`, no route but /metrics can require a token."""
+    """The accepted credentials. Without `token` and `keyring`, only /metrics can require a token."""
 
     token: str = ""
     metrics_token: str = ""
@@ -280,7 +280,7 @@ Peer = tuple[int | None, str]  # the user id of a connection, if known, and a un
 
 
 class Scopes:
-    """Determines the scope of each request, in which keys are hashed with a secret of this process."""
+    """Determines the scope of each request. API keys are hashed, with a secret that is random for each process."""
 
     def __init__(self, tables: Sequence[Path] = TABLES) -> None:
         self._tables = tables
@@ -290,7 +290,7 @@ class Scopes:
         self._lock = asyncio.Lock()  # keeps requests in order, because a newer request for a document ends older ones
 
     async def of(self, request: web.Request) -> str:
-        """Return the scope of a request, a text that identifies its client."""
+        """Return the scope of a request: a string that identifies the client without revealing any key."""
         key = key_of(request.headers)
         async with self._lock:
             user, name = await self._peer(request.transport)

@@ -1,7 +1,7 @@
 """The daemon's TCP and Unix sockets, and the endpoint that proves the daemon's identity.
 
-A stale Unix socket is replaced; a socket in use is not. Daemons that start with the same socket path take turns,
-because one could otherwise remove a socket that another has just created.
+A stale Unix socket is replaced; a socket in use is not. Daemons that start with the same socket path take turns, so
+that no daemon removes the socket that another daemon has just created.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Runner(web.AppRunner):
 
 
 async def listen(runner: web.AppRunner, config: ServeConfig) -> None:
-    """Open the sockets and print their addresses. Raise ConfigError if an address is in use."""
+    """Open the sockets and print their addresses. Raise ConfigError if the daemon can't listen at an address."""
     try:
         await _start(web.TCPSite(runner, config.host, config.port, backlog=runner.app[CONNECTIONS].backlog))
     except OSError as error:
@@ -112,7 +112,7 @@ def _why_not(config: ServeConfig, error: OSError) -> str:
 
 @asynccontextmanager
 async def claimed(path: Path, backlog: int) -> AsyncIterator[socket.socket]:
-    """Yield a socket that listens at `path`, which the caller must serve within the block, before others probe it.
+    """Yield a socket that listens at `path`; within the block, no other daemon can claim the path.
 
     Raise ConfigError if the path is in use, and OSError if the socket can't be created.
     """

@@ -18,7 +18,7 @@ from codespec.files import TooLarge, parse_json
 
 READ_SECONDS = 20.0  # to receive a whole body
 WRITE_SECONDS = 20.0  # for a client to accept one piece
-_LINE_ENDS = re.compile("[\x85\u2028\u2029]")  # line separators that JSON does not escape
+_LINE_ENDS = re.compile("[\x85\u2028\u2029]")  # JSON allows these line separators, but some clients split lines at them
 B = TypeVar("B")
 KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error", 501: "not_supported_error"}
 
@@ -167,7 +167,7 @@ class Fields:
         return tuple(value)
 
     def text_or_parts(self, name: str, joint: str = "\n", most: int = MAX_BODY) -> str:
-        """Return a text that is sent whole or in parts, which are joined with `joint`."""
+        """Return a field that is either a text or a list of parts, whose texts are joined with `joint`."""
         if not isinstance(self._values.get(name), list):
             return self.text(name, most=min(most, MAX_TEXT))
         parts = self.parts(name)
@@ -283,10 +283,7 @@ def clip(text: str, most: int = 80) -> str:
 
 
 def dump(value: Any) -> bytes:
-    """Return compact JSON on one line, because llama.vim reads lines and drops replies with a space after a colon.
-
-    Line separators are escaped, because some clients split lines at them.
-    """
+    """Return compact JSON on one line, because llama.vim reads lines and drops replies with a space after a colon."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return _LINE_ENDS.sub(lambda end: f"\\u{ord(end[0]):04x}", text).encode("utf-8")
 

@@ -65,7 +65,7 @@ def test_a_name_is_a_plain_word(name: str, tmp_path: Path) -> None:
         (line(sha256="a" * 64 + "\n"), "no valid sha256"),
         (line(name="a\nb"), "no valid name"),
         (line(name=None), "no valid name"),
-        (line(name="owner"), "which the daemon uses itself"),
+        (line(name="owner"), "has the reserved name owner"),
         (line(created="yesterday"), "no valid created"),
         (line(token_per_day=1), "unknown field 'token_per_day'"),
         (line() + line(sha256="b" * 64), "two keys with the name ana"),

@@ -103,7 +103,7 @@ def read_request(fields: Fields, context: int) -> RequestHandle:
 
 
 def read_snippets(name: str, files: Iterable[FileBody]) -> tuple[Snippet, ...]:
-    """Return the files of a field without lines that hold secrets. Raise RequestError if a path suggests secrets."""
+    """Return the files of a field without lines that hold secrets. Raise RequestError for the path of a secret file."""
     snippets = tuple(Snippet(file.get("path", ""), without_secrets(file["text"])) for file in files)
     for place, snippet in enumerate(snippets):
         if is_secret(snippet.path):
@@ -221,10 +221,10 @@ def _prepare_place(loaded: Loaded, form: EditFormat | str, wanted: EditRequest, 
 
 
 class Answer:
-    """Turns the model's text for one place into edits, within a window of lines that begins at `row`.
+    """Converts the model's text for one place to edits of a window of lines, which begins at `row`.
 
-    An edit is sent as soon as the model's text matches the old lines again. Without a `handle`, `reason` is a sentence
-    that says why there is no request.
+    An edit is sent as soon as the model's text matches the old lines again. `reason` explains a missing
+    `handle`.
     """
 
     def __init__(

@@ -177,10 +177,7 @@ def to_json(completion: Completion, answer: LlamaCppReply) -> dict[str, Any]:
 
 
 def indented(text: str, least: int) -> str:
-    """Cut a text before the first line with an indentation below `least`, and drop white space before the cut.
-
-    The first line, which continues the cursor's line, and blank lines may have any indentation.
-    """
+    """Cut a text before the first line indented by less than `least`, ignoring the first line and blank lines."""
     lines = text.split("\n")
     for number, line in enumerate(lines[1:], 1):
         if line.strip() and len(line) - len(line.lstrip(" \t")) < least:
@@ -189,7 +186,7 @@ def indented(text: str, least: int) -> str:
 
 
 def _stop(completion: Completion, answer: LlamaCppReply, *, cut: bool) -> dict[str, str]:
-    """Return the reason why a text ended, and the stop word, which the decoded token ids contain after the text."""
+    """Return why a text ended, and its stop word, which is found after the text in the decoded token ids."""
     stop = STOP_TYPES[completion.finish_reason]
     if cut or stop != "eos":
         return {"stop_type": "limit" if cut else stop, "stopping_word": ""}

@@ -84,7 +84,7 @@ def _read_legacy(fields: Fields, loaded: Loaded) -> tuple[list[RequestHandle], d
 
 
 def _best(written: int, wanted: int, done: Sequence[Completion]) -> Sequence[Completion]:
-    """Of each prompt's `written` choices, return the `wanted` ones with the highest mean log-probability per token."""
+    """Select `wanted` of each prompt's `written` choices by the highest mean log-probability per token."""
     if written == wanted:
         return done
     groups = (done[start : start + written] for start in range(0, len(done), written))
@@ -139,8 +139,7 @@ async def chat_complete(request: web.Request) -> web.StreamResponse:
 def _read_hole(last: chat_template.ChatMessage, loaded: Loaded, notes: list[str]) -> dict[str, Any]:
     """Return the fields of `shared.read_prompt` if the last message is a fill-in-the-middle prompt, else {}.
 
-    Clients that lack legacy completions send fill-in-the-middle prompts as chat messages, as Qwen's documentation
-    suggests. A chat template would turn a fill-in-the-middle prompt into a request to explain the code.
+    A chat template would turn a fill-in-the-middle prompt into a request to explain the code.
     """
     whole = last.role == "user" and not shared.missing_fim(loaded) and split_ready_made(last.content)
     return shared.read_prompt(last.content, Fields({}), loaded, notes, "messages") if whole else {}
@@ -238,7 +237,7 @@ async def respond(
     echoes: Sequence[str] = (),
     choose: Callable[[Sequence[Completion]], Sequence[Completion]] = lambda done: done,
 ) -> web.StreamResponse:
-    """Reply with a stream, or with one body of the completions that `choose` selects. `echoes` precede the choices."""
+    """Reply with a stream, or with one body of the choices that `choose` selects. Prefix each choice with its echo."""
     names = shared.TokenNames(loaded.tokenizer) if with_logprobs else None
     frame = {
         "id": f"{form.prefix}-{secrets.token_hex(12)}",
@@ -262,10 +261,7 @@ async def respond(
 
 
 def _usage(done: Sequence[Completion], choices: int) -> dict[str, Any]:
-    """Return the token counts of all prompts and choices. A prompt counts once, regardless of its number of `choices`.
-
-    Only verified tokens of the client's prediction count as accepted or rejected.
-    """
+    """Return the token counts of all prompts and choices. Count a prompt once, regardless of its `choices`."""
     prompts = [completion.stats for completion in done[::choices]]
     prompt, written = sum(s.prompt_tokens for s in prompts), sum(completion.stats.committed for completion in done)
     predictions = [completion.stats.by_source.get(PREDICTION, Counts()) for completion in done]

@@ -42,9 +42,9 @@ SESSION = re.compile(r"[\w.:-]{1,128}", re.ASCII)  # a valid x-session-id; other
 
 
 class Unread(NamedTuple):
-    """Why a field is not supported, and its neutral values. With `noted`, any other value only causes a note."""
+    """An unsupported field. If `noted` is true, a value that is not neutral only adds a note to the reply."""
 
-    why: str
+    why: str  # the reason, for the error or the note
     neutral: tuple[Any, ...] = ()
     noted: bool = False
 
@@ -98,7 +98,7 @@ def with_field_names(names: Mapping[str, str]) -> Callable[[Handler], Handler]:
 def read_max_tokens(
     fields: Fields, name: str, context: int, notes: list[str], default: int = 64, least: int = -2
 ) -> int:
-    """Return the number of tokens to generate, at most half the context (which a negative number requests)."""
+    """Return the number of tokens to generate, at most half the context. A negative number requests the maximum."""
     wanted = fields.whole(name, default, least, MAX_COUNT)
     granted = min(wanted if wanted >= 0 else context, max(1, context // 2))
     if wanted > granted:
@@ -107,7 +107,7 @@ def read_max_tokens(
 
 
 def read_seed(fields: Fields, name: str = "seed") -> int:
-    """Return the seed, or a random one for a negative value."""
+    """Return the seed, or a random seed if the client sends a negative number."""
     seed = fields.whole(name, 0, -MAX_SEED - 1, MAX_SEED)
     return seed if seed >= 0 else secrets.randbits(32)
 
@@ -132,7 +132,7 @@ def read_sampling(
     names: Mapping[str, str] = MappingProxyType({}),
     hottest: float = 2.0,
 ) -> dict[str, Any]:
-    """Return the temperature (at most `hottest`) and the `wanted` fields. `names` maps field names to the client's."""
+    """Return the temperature (at most `hottest`) and the `wanted` fields. `names` gives the client's field names."""
     values = {name: SAMPLING[name](fields, names.get(name, name)) for name in wanted}
     return {"temperature": fields.number("temperature", 0.0, 0.0, hottest), **values}
 
@@ -166,15 +166,12 @@ def read_prompt(
 
 
 def read_edit(prompt: str, loaded: Loaded) -> dict[str, Any] | None:
-    """Return the request fields of a next-edit client's prompt, or None if the prompt is too long or of another kind.
-
-    An upstream server gets the prompt as text, because that server parses control tokens itself.
-    """
+    """Return the request fields for a next-edit prompt, or None if the prompt is too long or of another kind."""
     found = read_edit_prompt(prompt) if len(prompt) <= loaded.context * MAX_CHARS else None
     if found is None:
         return None
     parts: dict[str, Any] = {"prefix": prompt, "prediction": found.prediction, "stop": found.stops}
-    if loaded.mode == "upstream":
+    if loaded.mode == "upstream":  # that server parses control tokens itself
         return parts
     ids = found.ids(loaded.tokenizer)
     return None if ids is None else {**parts, "prompt_ids": tuple(ids), "ends_at_control": True}
@@ -249,7 +246,7 @@ async def stream(
 ) -> web.StreamResponse:
     """Stream the events of all handles, with choices numbered consecutively, and then `last`.
 
-    An error is raised if no part of the reply was sent before, else the error is sent in place of `last`.
+    An error is raised if nothing has been sent yet. Otherwise, the error is sent instead of `last`.
     """
     async with submitted(request, handles):
         try:
@@ -295,7 +292,7 @@ class TokenNames:
             return "bytes:" + "".join(f"\\x{byte:02x}" for byte in spelled)
 
     def entry(self, token: TokenLogprob) -> dict[str, Any]:
-        """Return a token's log-probability and the likeliest tokens in its place, in the format of OpenAI."""
+        """Return a token's log-probability and its likeliest alternatives in OpenAI's format."""
         top = [self._pair(*pair) for pair in token.top]
         return {**self._pair(token.id, token.logprob), "top_logprobs": top}
 
@@ -304,10 +301,7 @@ class TokenNames:
 
 
 class TokenPlacer:
-    """The tokens of one choice with their character offsets.
-
-    Tokens may be added in batches of any size, and more than once, because a repeated round reports its tokens again.
-    """
+    """The tokens of one choice with their character offsets."""
 
     def __init__(self, names: TokenNames) -> None:
         self._names = names
@@ -317,7 +311,7 @@ class TokenPlacer:
         self._taken = 0
 
     def add(self, logprobs: Iterable[TokenLogprob]) -> None:
-        """Add the next tokens. Skip tokens that were added before, and tokens after a gap until the gap is filled."""
+        """Add the next tokens. Skip tokens that a repeated round reports again, and tokens after a gap."""
         for token in logprobs:
             if token.place == len(self._placed):
                 self._placed.append((token, self._length))

@@ -85,10 +85,7 @@ def read_request(fields: Fields, offsets: Offsets) -> EditRequest:
 
 
 def read_changes(recent: str) -> Iterator[Change]:
-    """Yield the changes in a history of unified-diff hunks; a line such as `File: a.py:` precedes the hunks of a file.
-
-    Changes to files that may hold secrets are left out.
-    """
+    """Yield the changes in unified-diff hunks after lines such as `File: a.py:`, except changes to secret files."""
     path, row, old, new = "", -1, list[str](), list[str]()
     for line in [*recent.split("\n"), "File: "]:
         head = HUNK.match(line)

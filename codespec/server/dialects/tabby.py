@@ -34,7 +34,7 @@ async def complete(request: web.Request, fields: Fields) -> web.StreamResponse:
 
 
 def read_request(fields: Fields, loaded: Loaded) -> RequestHandle:
-    """Read a request. A raw prompt, which usually contains a model's markers, is used instead of the segments."""
+    """Read a request. If a raw prompt is sent, which usually contains a model's markers, ignore the segments."""
     fields.refuse_unless("mode", ("standard",), "only standard completions are supported")
     debug, segments = fields.part("debug_options"), fields.part("segments")
     raw = debug.text("raw_prompt", "") if debug else ""
