@@ -131,7 +131,9 @@ class ForcedClient(DaemonClient):
         self.text = text
         self.requests: list[Mapping[str, Any]] = []
 
-    async def events(self, body: Mapping[str, Any], _session: str = "") -> AsyncGenerator[RawEvent, None]:
+    async def events(
+        self, body: Mapping[str, Any], _session: str = "", _path: str = ""
+    ) -> AsyncGenerator[RawEvent, None]:
         """Yield the text up to its end, in one event."""
         self.requests.append(body)
         language = {id_: name for name, id_ in IDS.items()}.get(body["language"], body["language"])

@@ -290,8 +290,6 @@ class ServeConfig:
 
     def __post_init__(self) -> None:
         check_values(self)
-        if not self.host:
-            raise ConfigError("host is empty", "give an address of this machine, for example 127.0.0.1")
         if not is_host(self.host):
             shown = self.host[:80]
             raise ConfigError(f"host {shown!r} is invalid", "write it as 127.0.0.1, ::1 or a name, without a port")

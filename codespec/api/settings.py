@@ -24,7 +24,7 @@ from codespec.user_folders import config_folder
 PREFIX = "CODESPEC_"
 NO_SETTINGS = ("CODESPEC_NATIVE_PATH", "CODESPEC_PROMPTS", "CODESPEC_SERVE_TOKEN")
 TABLES = ("serve",)  # tables of the file for other settings than the engine's; their variables are CODESPEC_SERVE_*
-SPELLED_TRUE, SPELLED_FALSE = ("1", "true", "yes"), ("0", "false", "no")
+BOOLEANS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,8 +177,7 @@ def _read_text(schema: type, key: str, text: str, label: str) -> Any:
     """Convert the text of an environment variable to its setting's type. Return invalid text unchanged."""
     kind = _kind(schema, key, label)
     if kind is bool:
-        spelled = text.lower()
-        return spelled in SPELLED_TRUE if spelled in (*SPELLED_TRUE, *SPELLED_FALSE) else text
+        return BOOLEANS.get(text.lower(), text)
     if kind is dict:
         return read_caps(text)
     try:

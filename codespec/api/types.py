@@ -199,9 +199,6 @@ class Stats:
                 mine.accepted += counts.accepted
         self.notes.extend(note for note in other.notes if note not in self.notes)
 
-    def as_dict(self) -> Mapping[str, Any]:
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
@@ -293,7 +290,7 @@ def event_to_json(event: Event, notes: Sequence[str] = (), *, token_ids: bool = 
         "finish_reason": completion.finish_reason,
         "cached_tokens": stats.cached_tokens,
         "new_tokens": stats.prompt_tokens - stats.cached_tokens,
-        "stats": {**stats.as_dict(), "notes": [*notes, *stats.notes]},
+        "stats": {**asdict(stats), "notes": [*notes, *stats.notes]},
     }
     return "done", done | ({"token_ids": list(completion.token_ids)} if token_ids else {})
 

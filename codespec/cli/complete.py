@@ -12,6 +12,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -68,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
             done = event.completion
             if options.json:
                 shown = {"text": done.text, "finish_reason": done.finish_reason, "token_ids": list(done.token_ids)}
-                print(json.dumps({**shown, "stats": done.stats.as_dict()}, ensure_ascii=False))
+                print(json.dumps({**shown, "stats": asdict(done.stats)}, ensure_ascii=False))
             else:
                 painter.plain("\n")
             if options.show_draft:

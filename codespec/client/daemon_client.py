@@ -13,7 +13,7 @@ from codespec.client.connections import EventReader, HttpReply, NotHttp, ProvenC
 from codespec.errors import Absent, ConfigError, DaemonError, Fault, Unproven, quoted
 
 if TYPE_CHECKING:
-    from codespec.api.body import CompletionBody, EditBody
+    from codespec.api.body import CompletionBody
     from codespec.api.types import CompletionRequest
 
 HEALTH_SECONDS = 2.0  # time limit of a health check
@@ -69,15 +69,13 @@ class DaemonClient:
         self.url = connections.url
         self._connections = connections
 
-    def events(self, body: Mapping[str, Any], session: str = "") -> AsyncGenerator[RawEvent, None]:
-        """Yield the events of a completion as (name, value). Closing the generator early cancels the request."""
-        return self._stream(COMPLETE, body, session)
+    async def events(
+        self, body: Mapping[str, Any], session: str = "", path: str = COMPLETE
+    ) -> AsyncGenerator[RawEvent, None]:
+        """Yield the events of a completion or, with the path EDIT, of edits as (name, value). Raises DaemonError.
 
-    def edits(self, body: EditBody, session: str = "") -> AsyncGenerator[RawEvent, None]:
-        """Yield the events `edit` and `done` of an edit request as (name, value). Raises DaemonError."""
-        return self._stream(EDIT, body, session)
-
-    async def _stream(self, path: str, body: Mapping[str, Any], session: str) -> AsyncGenerator[RawEvent, None]:
+        Closing the generator early cancels the request.
+        """
         async with self._accepted("POST", path, body, session) as reply:
             reader = EventReader()
             async for piece in reply.pieces():

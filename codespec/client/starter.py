@@ -81,7 +81,22 @@ class Starter:
         if self._command is None:
             fix = f"run `codespec serve --port {self._port}`, or set codespec.startDaemon"
             raise DaemonError(f"No daemon answers at {self._client.url}", fix)
-        await self._start_or_wait()
+        end = monotonic() + LISTEN_SECONDS
+        lock = self._file("lock")
+        while True:
+            try:
+                with lock_file(lock, 0) as mine:  # another process that has the lock starts the daemon
+                    health = await self._client.health()
+                    if self._answers(health, patient=monotonic() <= end):
+                        return
+                    if mine and health.state == "absent":
+                        await self._start(end)
+                        return
+            except OSError as error:
+                why = error.strerror
+                raise DaemonError(f"The lock file {lock} can't be opened ({why})", f"make {lock} writable") from error
+            self._check_time(end)
+            await asyncio.sleep(POLL_EVERY)
 
     async def close(self) -> None:
         self.replaces = False
@@ -118,25 +133,6 @@ class Starter:
             what = f"The program at {self._client.url} can't serve completions ({health.message})"
             raise DaemonError(health.fault or Fault("", what, "stop that program, or correct codespec.url"))
         return health.state in ("ready", "starting")
-
-    async def _start_or_wait(self) -> None:
-        """Start a daemon if this process gets the lock; otherwise, wait until another process has started one."""
-        end = monotonic() + LISTEN_SECONDS
-        lock = self._file("lock")
-        while True:
-            try:
-                with lock_file(lock, 0) as mine:
-                    health = await self._client.health()
-                    if self._answers(health, patient=monotonic() <= end):
-                        return
-                    if mine and health.state == "absent":
-                        await self._start(end)
-                        return
-            except OSError as error:
-                why = error.strerror
-                raise DaemonError(f"The lock file {lock} can't be opened ({why})", f"make {lock} writable") from error
-            self._check_time(end)
-            await asyncio.sleep(POLL_EVERY)
 
     async def _start(self, end: float) -> None:
         await self._count_start()

@@ -96,7 +96,6 @@ def follow_keys(daemon: Daemon, *, by_signal: bool = True) -> asyncio.Task[NoRet
         return None
     if by_signal:  # without a keys file, SIGHUP ends the daemon when its terminal is closed
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, woken.set)
-    daemon.faults.append(lambda: keyring.fault)
     return asyncio.create_task(watch(keyring, woken, daemon.revoke))
 
 

@@ -84,10 +84,6 @@ class Loaded:
     def caches(self) -> Mapping[str, CacheUse]:
         return {} if self.engine is None else self.engine.caches
 
-    def demand_tokens(self) -> None:
-        if self.mode == "upstream":
-            raise ServeError("The daemon lacks the model's tokenizer: send the request to the upstream server.", 501)
-
 
 class Source(ABC):
     """A source of text: an engine thread, or a plugin for an upstream server. Only `stop` blocks the event loop.
@@ -232,7 +228,6 @@ class Daemon:
         self.queue = queue
         self.output = output or LogOutput()
         self.keyring = keyring
-        self.faults: list[Callable[[], str]] = []  # functions that return a sentence about a broken file, or ""
         self.stopping = False
         self.metrics = RequestMetrics()
         self.encoding = asyncio.Lock()  # one long text is encoded at a time, which leaves a core for the engine
@@ -263,8 +258,8 @@ class Daemon:
     def warning(self) -> str:
         """A sentence about the first persistent fault or unusable file, or "" if there is none."""
         unkept = (f"{note[:1].upper()}{note[1:]}; make room there." for note in self._notes if isinstance(note, Unkept))
-        faults = (fault for read in self.faults if (fault := read()))
-        return self.output.warning or self.source.warning or next(faults, "") or next(unkept, "")
+        fault = self.keyring.fault if self.keyring else ""
+        return self.output.warning or self.source.warning or fault or next(unkept, "")
 
     @property
     def _notes(self) -> list[str]:

@@ -19,7 +19,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -136,38 +136,30 @@ def _check(keys: tuple[Key, ...], file: Path) -> None:
 
 @contextmanager
 def _locked(file: Path) -> Iterator[None]:
-    """Hold the file's lock. Raise ConfigError if another process holds the lock for 10 seconds."""
+    """Hold the file's lock. Raise ConfigError after waiting 10 seconds for the lock, or if writing fails."""
     if file.is_symlink():
         raise ConfigError(f"{file} is a symbolic link", "give the path that it points to")
-    with ExitStack() as stack:
-        try:
-            if not stack.enter_context(lock_file(Path(f"{file}.lock"), 10)):
+    try:
+        with lock_file(Path(f"{file}.lock"), 10) as locked:
+            if not locked:
                 raise TimeoutError(errno.ETIMEDOUT, "another process holds the file's lock")
-        except OSError as error:
-            raise _unwritable(file, error) from error
-        yield
+            yield
+    except OSError as error:
+        what = f"The keys file {file} can't be written ({error.strerror or type(error).__name__})"
+        raise ConfigError(what, "make its folder writable, or free disk space") from error
 
 
 def _write(file: Path, keys: Iterable[Key]) -> None:
     text = "".join(json.dumps({k: v for k, v in asdict(key).items() if v}) + "\n" for key in keys)
+    handle, name = tempfile.mkstemp(dir=file.parent, prefix=file.name, suffix=".part")  # with mode 0600
     try:
-        handle, name = tempfile.mkstemp(dir=file.parent, prefix=file.name, suffix=".part")  # with mode 0600
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as out:
-                out.write(text)
-                out.flush()
-                os.fsync(out.fileno())
-            os.replace(name, file)
-        finally:
-            with suppress(FileNotFoundError):
-                Path(name).unlink()
-    except OSError as error:
-        raise _unwritable(file, error) from error
-
-
-def _unwritable(file: Path, error: OSError) -> ConfigError:
-    why = error.strerror or type(error).__name__
-    return ConfigError(f"The keys file {file} can't be written ({why})", "make its folder writable, or free disk space")
+        with os.fdopen(handle, "w", encoding="utf-8") as out:
+            out.write(text)
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(name, file)
+    finally:
+        Path(name).unlink(missing_ok=True)
 
 
 class Account:

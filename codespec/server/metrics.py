@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from codespec import __version__
-from codespec.api.types import Stats
+from codespec.api.types import FinishReason, Stats
 from codespec.server.daemon import Daemon, Histogram, RequestMetrics
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ DRAFTS = {
     "draft_tokens": ("spec_decode_num_draft_tokens_total", "Drafted target tokens, excluding the target's own."),
     "accepted_tokens": ("spec_decode_num_accepted_tokens_total", "Drafted tokens that the target agreed with."),
 }
-FINISHED = ("stop", "length", "deadline", "cancelled")
 
 Labels = Mapping[str, str]
 NO_LABELS: Labels = MappingProxyType({})
@@ -87,7 +86,7 @@ def _of_keys(accounts: Sequence[Account]) -> Iterator[Metric]:
 
 
 def _of_requests(metrics: RequestMetrics, model: Labels) -> Iterator[Metric]:
-    ended = {reason: metrics.completions[reason] for reason in FINISHED}
+    ended = {reason: metrics.completions[reason] for reason in get_args(FinishReason)}
     for name, about, label, values in (
         ("requests_total", "Finished requests, by priority.", "kind", metrics.requests),
         ("request_success_total", "Finished choices, by reason.", "finished_reason", ended),

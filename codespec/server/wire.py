@@ -17,6 +17,7 @@ from codespec.errors import CodespecError, RequestError, ServeError
 from codespec.files import TooLarge, parse_json
 
 READ_SECONDS = 20.0  # to receive a whole body
+MAX_PROMPTS = 64  # in one request
 WRITE_SECONDS = 20.0  # for a client to accept one piece
 _LINE_ENDS = re.compile("[\x85\u2028\u2029]")  # JSON allows these line separators, but some clients split lines at them
 B = TypeVar("B")
@@ -149,12 +150,12 @@ class Fields:
             self._refuse(name, f"a text or a list of at most {most} texts, each at most {MAX_WORD} characters long")
         return tuple(item for item in items if item)
 
-    def prompts(self, name: str, most: int = 64) -> list[str | tuple[int, ...]]:
+    def prompts(self, name: str) -> list[str | tuple[int, ...]]:
         """Return a prompt or a list of prompts, each as text or as token ids."""
         value = self._get(name, None)
         items = value if isinstance(value, list) and not _is_ids(value) else [value]
-        if not items or len(items) > most or not all(_is_text(item) or _is_ids(item) for item in items):
-            self._refuse(name, f"a text, a list of token ids, or a list of at most {most} of these")
+        if not items or len(items) > MAX_PROMPTS or not all(_is_text(item) or _is_ids(item) for item in items):
+            self._refuse(name, f"a text, a list of token ids, or a list of at most {MAX_PROMPTS} of these")
         if any(len(item) > MAX_TEXT for item in items):
             self._refuse(name, f"at most {MAX_TEXT} characters long")
         return [item if isinstance(item, str) else tuple(item) for item in items]

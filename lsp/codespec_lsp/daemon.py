@@ -22,7 +22,7 @@ from typing import Any
 from codespec.api.body import EditBody, FileBody, LookupBody
 from codespec.api.limits import MAX_SIDE
 from codespec.client.connections import ProvenConnections
-from codespec.client.daemon_client import STATS, DaemonClient, Health, RawEvent
+from codespec.client.daemon_client import EDIT, STATS, DaemonClient, Health, RawEvent
 from codespec.client.starter import Starter, serve_command, with_absolute_paths
 from codespec.errors import Absent, ConfigError, DaemonError
 from codespec.exclusions.secrets import without_secrets
@@ -128,7 +128,7 @@ class Daemon:
 
     def edits(self, body: EditBody) -> AsyncGenerator[RawEvent, None]:
         """Yield the events of one request for edits. Raises DaemonError."""
-        return self._parts()[0].edits(body, self._session_of(body))
+        return self._parts()[0].events(body, self._session_of(body), EDIT)
 
     async def stats(self) -> dict[str, Any]:
         """Return the daemon's status report. Raises DaemonError."""

@@ -43,7 +43,7 @@ def test_one_file_and_one_environment_serve_both(file: Path) -> None:
         ({"port": -1}, {}, "port = -1 is too small: it must be at least 0"),
         ({"queue": -1}, {}, "queue"),
         ({}, {"CODESPEC_SERVE_QUEUE": "1000001"}, "queue = 1000001 is too large"),
-        ({"host": ""}, {}, "host is empty"),
+        ({"host": ""}, {}, "host '' is invalid"),
         ({}, {"CODESPEC_SERVE_PORT": "many"}, "CODESPEC_SERVE_PORT = 'many' is invalid: it must be a whole number"),
         ({}, {"CODESPEC_SERVE_PROT": "1"}, "Unknown setting CODESPEC_SERVE_PROT"),
     ],

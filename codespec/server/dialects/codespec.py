@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from dataclasses import fields as fields_of
 from typing import Any
 
@@ -223,8 +223,7 @@ def _prepare_place(loaded: Loaded, form: EditFormat | str, wanted: EditRequest, 
 class Answer:
     """Converts the model's text for one place to edits of a window of lines, which begins at `row`.
 
-    An edit is sent as soon as the model's text matches the old lines again. `reason` explains a missing
-    `handle`.
+    An edit is sent as soon as the model's text matches the old lines again. `reason` explains a missing `handle`.
     """
 
     def __init__(
@@ -262,7 +261,7 @@ class Answer:
 
     def end(self, reason: str, stats: Stats) -> dict[str, Any]:
         rows = {"place": self.number, "start_row": self._rows[0], "end_row": self._rows[1]}
-        return {**rows, "unchanged": reason == UNCHANGED, "reason": reason, "stats": stats.as_dict()}
+        return {**rows, "unchanged": reason == UNCHANGED, "reason": reason, "stats": asdict(stats)}
 
     def _send(self, hunks: Sequence[LineHunk]) -> Iterator[tuple[str, dict[str, Any]]]:
         for hunk in hunks:

@@ -20,6 +20,7 @@ from codespec.server.dialects import shared
 from codespec.server.dialects.shared import Unread
 from codespec.server.middleware import own_key
 from codespec.server.wire import Fields, event_stream, read_fields, reply, sse
+from codespec.text.tokenizer import TextTokenizer
 
 INFILL_NAMES = {"prefix": "input_prefix", "suffix": "input_suffix", "max_tokens": "n_predict", "n": "n_cmpl"}
 COMPLETION_NAMES = {
@@ -265,8 +266,7 @@ async def props(request: web.Request) -> web.StreamResponse:
 async def tokenize(request: web.Request) -> web.StreamResponse:
     """Tokenize a text with the target's tokenizer, in another thread, so that other requests do not wait."""
     daemon = request.app[DAEMON]
-    daemon.loaded().demand_tokens()
-    tokenizer = daemon.loaded().tokenizer
+    tokenizer = _find_tokenizer(daemon.loaded())
     with await read_fields(request) as fields:
         text = fields.text("content", most=MAX_CONTENT)
         start = list(tokenizer.bos_ids) if fields.flag("add_special") else []
@@ -275,12 +275,16 @@ async def tokenize(request: web.Request) -> web.StreamResponse:
 
 
 async def detokenize(request: web.Request) -> web.StreamResponse:
-    loaded = request.app[DAEMON].loaded()
-    loaded.demand_tokens()
-    tokenizer = loaded.tokenizer
+    tokenizer = _find_tokenizer(request.app[DAEMON].loaded())
     with await read_fields(request) as fields:
         ids = fields.ids("tokens", len(tokenizer.token_bytes))
     return reply({"content": tokenizer.decode_bytes(ids).decode("utf-8", "replace")})
+
+
+def _find_tokenizer(loaded: Loaded) -> TextTokenizer:
+    if loaded.mode == "upstream":
+        raise ServeError("The daemon lacks the model's tokenizer: send the request to the upstream server.", 501)
+    return loaded.tokenizer
 
 
 ROUTES = [

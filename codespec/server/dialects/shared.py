@@ -106,7 +106,7 @@ def read_max_tokens(
     return granted
 
 
-def read_seed(fields: Fields, name: str = "seed") -> int:
+def read_seed(fields: Fields, name: str) -> int:
     """Return the seed, or a random seed if the client sends a negative number."""
     seed = fields.whole(name, 0, -MAX_SEED - 1, MAX_SEED)
     return seed if seed >= 0 else secrets.randbits(32)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from codespec.backends.text_tokenizer import load_tokenizer
-from codespec.client.daemon_client import DaemonClient
+from codespec.client.daemon_client import EDIT, DaemonClient
 from codespec.errors import ConfigError
 from codespec.store.resolve import resolve
 from codespec_lab.bench.daemon import connect, own_daemon, run_facts
@@ -80,7 +80,7 @@ async def _visit(
 async def _ask(client: DaemonClient, case: Case, speculate: bool) -> dict[str, Any]:
     """Return a case's scores and what was suggested."""
     edits, first_ms, done, sent = list[tuple[int, int, str]](), None, dict[str, Any](), time.perf_counter()
-    async for name, data in client.edits(case.body(speculate)):
+    async for name, data in client.events(case.body(speculate), path=EDIT):
         if name == "edit":
             first_ms = (time.perf_counter() - sent) * 1000 if first_ms is None else first_ms
             edits.append((data["start_row"], data["end_row"], data["text"]))
