@@ -196,12 +196,11 @@ def describe(version: str) -> dict[str, Any]:
 
 
 def _probe(fine: str, wrong: str = "") -> dict[str, Any]:
-    """Return the OpenAPI operation of a health check, which needs no token."""
     media = {"application/json": {"schema": _object({"status": str})}}
     replies: dict[str, Any] = {"200": {"description": fine, "content": media}}
     if wrong:
         replies["503"] = {"description": wrong, "content": {"application/json": {"schema": ERROR}}}
-    return {"security": [], "responses": replies}
+    return {"security": [], "responses": replies}  # a health check needs no token
 
 
 def _operation(body: type, media: str, reply: dict[str, Any]) -> dict[str, Any]:

@@ -148,14 +148,14 @@ def _from_file(schema: type, values: Mapping[str, Any], place: str, table: str) 
 
 
 def _from_environment(schema: type, environment: Mapping[str, str], table: str) -> dict[str, Any]:
-    prefix, others = PREFIX + (f"{table.upper()}_" if table else ""), [PREFIX + name.upper() + "_" for name in TABLES]
-    names = {
-        name[len(prefix) :].lower(): name
-        for name in environment
-        if name.startswith(prefix) and name not in NO_SETTINGS and (table or not name.startswith(tuple(others)))
-    }
-    read = {key: (name, _read_text(schema, key, environment[name], name)) for key, name in names.items()}
-    return {key: _typed(schema, key, value, name) for key, (name, value) in read.items()}
+    prefix = f"{PREFIX}{table.upper()}_" if table else PREFIX
+    others = () if table else tuple(f"{PREFIX}{name.upper()}_" for name in TABLES)
+    values: dict[str, Any] = {}
+    for name, text in environment.items():
+        if name.startswith(prefix) and not name.startswith(others) and name not in NO_SETTINGS:
+            key = name[len(prefix) :].lower()
+            values[key] = _typed(schema, key, _read_text(schema, key, text, name), name)
+    return values
 
 
 def _typed(schema: type, key: str, value: Any, label: str) -> Any:
@@ -187,7 +187,6 @@ def _read_text(schema: type, key: str, text: str, label: str) -> Any:
 
 
 def _kind(schema: type, key: str, label: str) -> type:
-    """Return the type of a setting's default. Raise ConfigError for an unknown setting."""
     known = [item.name for item in fields(schema)]
     if key not in known:
         near = get_close_matches(key, known, 1)

@@ -55,12 +55,9 @@ class Owner(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionRequest:
-    """A completion request. The constructor checks all fields; `check_length` checks `max_tokens` against the context.
+    """A completion request, with counts in tokens of the target, and times in milliseconds.
 
-    Counts are in tokens of the target, and times in milliseconds. Successive prompts of a `document` share a layout, so
-    a completion may depend on earlier prompts (see `text.fim`). Drafts from a `prediction`, such as the old version of
-    a file, affect only the speed. Cached data is reused only for requests with the same `scope`, as another client's
-    data would reveal its text.
+    The constructor checks all fields; `check_length` checks `max_tokens` against the context.
     """
 
     prefix: str
@@ -85,7 +82,7 @@ class CompletionRequest:
     # "raw": the target's tokens only, like Hugging Face `generate`. Other shapes end where an editor would end a text.
     shape: Annotated[Shape, ValueSpec("where the text ends", choices=get_args(Shape))] = "raw"
     heal: bool = False  # back up to the last stable boundary if the prompt ends inside a token
-    document: str = ""
+    document: str = ""  # its prompts share a layout, so a completion may depend on earlier prompts (see `text.fim`)
     prefix_offset: int = 0  # characters of the document before `prefix`
     cursor: Cursor | None = None  # syntax at the cursor, from a language server; None: the text is lexed
     prompt_ids: tuple[int, ...] = ()  # a raw prompt in target tokens; drafters read `prefix` instead
@@ -94,7 +91,7 @@ class CompletionRequest:
     # "match": the seed alone determines the text. "rejection": the text depends on the drafts, but its distribution
     # does not, and a drafter must share the target's vocabulary.
     rule: Annotated[Rule, ValueSpec("how sampled drafts are verified", choices=get_args(Rule))] = "match"
-    scope: str = ""  # the client
+    scope: str = ""  # the client; cached data of other clients is not used, because it would reveal their text
 
     @property
     def owner(self) -> Owner:

@@ -39,23 +39,18 @@ BLOCK = 1 << 16  # bytes read at a time
 
 
 class ProvenConnections:
-    """A pool of connections to the daemon at one URL. Raises ValueError if the URL's scheme is not http.
-
-    `seconds` limits the time to connect and the time to check a proof. `patience` limits the wait for the next bytes of
-    a reply (None: no limit). `most` is the maximum number of concurrent requests. If `by_socket` is true, the client
-    prefers the Unix socket of a daemon on this machine to TCP. `fix` tells the user what to do if the peer is rejected.
-    """
+    """A pool of connections to the daemon at one URL. Raises ValueError if the URL's scheme is not http."""
 
     def __init__(
         self,
         url: str,
         token: str = "",
-        fix: str = "check the address",
+        fix: str = "check the address",  # what the user should do if the peer is rejected
         *,
-        seconds: float = CONNECT_SECONDS,
-        patience: float | None = None,
-        by_socket: bool = True,
-        most: int = 32,
+        seconds: float = CONNECT_SECONDS,  # limit on the time to connect, and on the time to check a proof
+        patience: float | None = None,  # limit in seconds on the wait for the next bytes of a reply
+        by_socket: bool = True,  # whether to prefer the Unix socket of a daemon on this machine to TCP
+        most: int = 32,  # concurrent requests
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme != "http" or not parts.hostname:
@@ -211,13 +206,11 @@ class HttpConnection:
         self.writer.transport.abort()  # a graceful close would let the daemon finish an unwanted reply
 
     async def request(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> HttpReply:
-        """Send a request and return the reply once its headers have arrived. Raises OSError or NotHttp.
-
-        The method does not wait for the body to be sent, because a daemon may refuse a request without reading it all.
-        """
+        """Send a request and return the reply once its headers have arrived. Raises OSError or NotHttp."""
         sized = {} if body is None else {"Content-Type": "application/json", "Content-Length": str(len(body))}
         fields = [*{"Host": self._host, **headers, **sized}.items()]
         parts = (h11.Request(method=method, target=path, headers=fields), h11.Data(body or b""), h11.EndOfMessage())
+        # Without waiting until all is sent: a daemon may refuse a request without reading the whole body.
         self.writer.write(b"".join(self._http.send(part) or b"" for part in parts))
         while not isinstance(head := await self.next(), h11.Response):
             pass  # an informational reply

@@ -26,28 +26,23 @@ Who = Literal["nobody", "daemon", "locked", "stranger", "silent"]
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The result of a health check.
+    """The result of a health check. The fields from `version` on describe a ready daemon.
 
     A `silent` daemon listens but does not answer in time. `absent` means that no program listens. A `foreign` program
-    is not the user's daemon, or is a daemon that can't serve; `fault` is the reason, if known.
-
-    The fields from `version` on describe a ready daemon. `model` is the value of the setting `model`, and `names` are
-    all values of that setting that select the same model. `offer` is a better model for this machine, if there is one.
-    `warning` is a message about files that the daemon can't write. An `idle` daemon has freed its models until the next
-    request.
+    is not the user's daemon, or is a daemon that can't serve.
     """
 
     state: Literal["ready", "starting", "silent", "absent", "foreign"]
     message: str = ""
-    fault: Fault | None = None
+    fault: Fault | None = None  # why the program is foreign, if known
     version: str = ""
     target: str = ""
     drafter: str = ""
-    model: str = ""
-    offer: Mapping[str, Any] | None = None
-    names: tuple[str, ...] = ()
-    warning: str = ""
-    idle: bool = False
+    model: str = ""  # the value of the setting `model`
+    offer: Mapping[str, Any] | None = None  # a better model for this machine
+    names: tuple[str, ...] = ()  # all values of the setting `model` that select the same model
+    warning: str = ""  # a sentence about a persistent fault
+    idle: bool = False  # whether the models are freed until the next request
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +51,11 @@ class Found:
 
     `who` is `daemon` for the user's daemon, `locked` for a daemon with a different token, `stranger` for an HTTP server
     that can't prove its identity, `silent` for a program that does not speak HTTP, and `nobody` if nothing listens.
-    `stats` is the daemon's reply to a request for statistics, and `daemon` is the object of that name in the reply.
     """
 
     who: Who
-    daemon: Mapping[str, Any] = field(default_factory=dict)
-    stats: Mapping[str, Any] = field(default_factory=dict)
+    daemon: Mapping[str, Any] = field(default_factory=dict)  # the object `daemon` in `stats`
+    stats: Mapping[str, Any] = field(default_factory=dict)  # the reply to a request for statistics
 
 
 class DaemonClient:

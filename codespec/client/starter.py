@@ -48,10 +48,7 @@ _started: list[subprocess.Popen[bytes]] = []
 
 
 class Starter:
-    """Starts a daemon if no daemon answers. `command` is the daemon's command line (None: never start one).
-
-    While `replaces` is true, a daemon that this object started is replaced as soon as a signal kills the daemon.
-    """
+    """Starts a daemon if no daemon answers. `command` is the daemon's command line (None: never start one)."""
 
     def __init__(self, client: DaemonClient, command: Sequence[str] | None, *, port: int) -> None:
         self._client = client
@@ -60,13 +57,10 @@ class Starter:
         self._starts: deque[float] = deque()
         self._ensuring: asyncio.Task[None] | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self.replaces = True
+        self.replaces = True  # whether a daemon that a signal has killed is replaced at once
 
     async def ensure(self) -> None:
-        """Wait until a daemon listens, and start one if necessary. The daemon may still be loading its models.
-
-        Raises DaemonError if no daemon can be started.
-        """
+        """Wait until a daemon listens, starting one if necessary. Raises DaemonError if no daemon can be started."""
         await asyncio.shield(self._begin())  # the next request needs the daemon too
 
     def _begin(self) -> asyncio.Task[None]:
@@ -125,11 +119,9 @@ class Starter:
         self._starts.clear()
 
     def _answers(self, health: Health, *, patient: bool = True) -> bool:
-        """Return whether a daemon listens. Raises DaemonError if the program at the address can't serve.
-
-        A silent daemon is an error only if `patient` is false, because a starting daemon may be too busy to answer.
-        """
-        if health.state == "foreign" or (health.state == "silent" and not patient):
+        """Return whether a daemon listens. Raises DaemonError if the program at the address can't serve."""
+        hangs = health.state == "silent" and not patient  # while it starts, a daemon may be too busy to answer
+        if health.state == "foreign" or hangs:
             what = f"The program at {self._client.url} can't serve completions ({health.message})"
             raise DaemonError(health.fault or Fault("", what, "stop that program, or correct codespec.url"))
         return health.state in ("ready", "starting")
@@ -159,12 +151,9 @@ class Starter:
         threading.Thread(target=wait, daemon=True).start()
 
     def _replace(self, process: subprocess.Popen[bytes]) -> None:
-        """Replace a daemon that a signal killed, so that the next request need not wait for the start.
-
-        A daemon that exited by itself is not replaced, because a user stopped it or it would exit again.
-        """
+        """Replace a daemon that a signal killed, so that the next request need not wait for the start."""
         if not (self.replaces and process is self._process and process.returncode < 0):
-            return
+            return  # a daemon that exited by itself was stopped by a user, or would exit again
         if self._ensuring is None or self._ensuring.done():
             self._begin()
         else:  # the current check may have got its answer before the process was killed

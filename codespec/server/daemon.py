@@ -86,10 +86,7 @@ class Loaded:
 
 
 class Source(ABC):
-    """A source of text: an engine thread, or a plugin for an upstream server. Only `stop` blocks the event loop.
-
-    An idle source has freed its models, and loads them again for the next request.
-    """
+    """A source of text: an engine thread, or a plugin for an upstream server. Only `stop` blocks the event loop."""
 
     def __init__(self) -> None:
         self.state: Literal["starting", "ready", "idle", "failed", "stopped"] = "starting"
@@ -100,7 +97,7 @@ class Source(ABC):
 
     @property
     def takes_requests(self) -> bool:
-        """Whether requests are accepted, even if they must wait until idle models are loaded again."""
+        """Whether requests are accepted, even if idle models, which were freed, must be loaded again."""
         return self.loaded is not None and self.state in ("ready", "idle")
 
     @property
@@ -270,10 +267,6 @@ class Daemon:
         for note in self._notes[self._printed :]:
             print(f"codespec: {note}", file=sys.stderr, flush=True)
         self._printed = len(self._notes)
-
-    @property
-    def num_waiting(self) -> int:
-        return max(0, self.num_open - self.source.num_running)
 
     def loaded(self) -> Loaded:
         """Return the loaded model. Raise ServeError if the daemon is starting, stopping or failed."""

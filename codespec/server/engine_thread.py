@@ -216,9 +216,8 @@ class EngineThread(Source):
             self._post_to_loop(partial(_hand_out, deliveries))
 
     def _post_to_loop(self, function: Callable[[], object]) -> None:
-        """Schedule a function on the event loop; do nothing if the loop is closed."""
         assert self._loop is not None
-        with contextlib.suppress(RuntimeError):
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(function)
 
 

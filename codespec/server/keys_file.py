@@ -81,7 +81,7 @@ def read_keys(file: Path) -> tuple[Key, ...]:
 
 
 def add_key(file: Path, name: str) -> str:
-    """Create a key, add its hash to the file, and return the key. Raise ConfigError, for example for a taken name."""
+    """Create a key and add its hash to the file; return the key. Raise ConfigError for a taken or invalid name."""
     key, today = KEY_PREFIX + secrets.token_urlsafe(32), datetime.now(UTC).date()
     fresh = _checked({"name": name, "sha256": hash_of_key(key), "created": today.isoformat()}, f"The key {name!r}")
     with _locked(file):
@@ -185,18 +185,15 @@ class Account:
 
 
 class Keyring:
-    """The accounts of the API keys in a keys file. Raises ConfigError if the file can't be used.
-
-    If a later version of the file can't be used, the previous keys remain valid and `fault` gives the reason.
-    """
+    """The accounts of the API keys in a keys file. Raises ConfigError if the file can't be used."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
         self.owner = Account(OWNER)
-        self.fault = ""
+        self.fault = ""  # why a later version of the file can't be used, so that the previous keys remain valid
         self._version = self._file_version()
         self._by_hash: dict[str, Account] = {}
-        self._by_id: dict[str, str] = {}
+        self.hash_by_id: dict[str, str] = {}  # a client sends a key's id to request a proof
         self._replace(read_keys(file))
 
     @property
@@ -205,10 +202,6 @@ class Keyring:
 
     def find(self, key: str) -> Account | None:
         return self._by_hash.get(hash_of_key(key)) if key else None
-
-    def hash_by_id(self, key_id: str) -> str | None:
-        """Return the hash of the key with the id that a client sent to request a proof, or None."""
-        return self._by_id.get(key_id)
 
     def refresh(self) -> list[Account]:
         """Read the file if it has changed, and return the accounts of removed keys."""
@@ -231,7 +224,7 @@ class Keyring:
         for key in keys:
             account = self._by_hash[key.sha256] = former.pop(key.sha256, Account(key.name))
             account.name = key.name
-        self._by_id = {key_id(key.sha256): key.sha256 for key in keys}
+        self.hash_by_id = {key_id(key.sha256): key.sha256 for key in keys}
         return list(former.values())
 
     def _file_version(self) -> tuple[int, ...]:

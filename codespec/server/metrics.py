@@ -59,8 +59,9 @@ def _of_daemon(daemon: Daemon) -> Iterator[Metric]:
     yield _value("build_info", "The daemon's version.", 1, {"version": __version__})
     about = "The daemon's state: starting, ready, idle (models freed), failed or stopping."
     yield _value("state", about, 1, {"state": daemon.state})
-    yield _value("num_requests_running", "Requests that the engine runs.", daemon.source.num_running)
-    yield _value("num_requests_waiting", "Requests that wait for the engine.", daemon.num_waiting)
+    running = daemon.source.num_running
+    yield _value("num_requests_running", "Requests that the engine runs.", running)
+    yield _value("num_requests_waiting", "Requests that wait for the engine.", max(0, daemon.num_open - running))
     yield _values("requests_refused_total", "Requests that were refused.", "reason", daemon.metrics.refused)
     remote = daemon.source.remote
     source = "local" if remote is None else "upstream"
@@ -154,10 +155,7 @@ def _of(tallies: Mapping[Key, int], kind: str) -> list[tuple[Key, int]]:
 def _family(
     name: str, about: str, names: Sequence[str], samples: Iterable[tuple[Key, float]], labels: Labels
 ) -> Metric:
-    """Return a metric family with one sample per key; the parts of a key are the values of the labels `names`.
-
-    A family is a counter if its name ends in _total, else a gauge.
-    """
+    """Return a metric family with one sample per key; the parts of a key are the values of the labels `names`."""
     kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
     family = kind(PREFIX + name, about, labels=[*labels, *names])
     for key, value in samples:

@@ -149,10 +149,7 @@ class Connections:
             loop.default_exception_handler(context)
 
     async def quiet(self, seconds: float, error: Callable[[], CodespecError]) -> bool:
-        """Wait up to `seconds` until no request is open; return False on timeout.
-
-        Send the error at once to requests with an incomplete body, even if they arrive during the wait.
-        """
+        """Wait until no request is open; send the error to requests with incomplete bodies. Return False on timeout."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         while self._requests:
@@ -207,7 +204,8 @@ class Access:
 
     def identify(self, request: web.Request) -> Account | None:
         """Return a request's account or None. Raise Refused if the request lacks a token that the route accepts."""
-        token, route = _bearer(request), route_of(request)
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        token, route = token.strip() if scheme.lower() == "bearer" else "", route_of(request)
         if _is_same(token, self.token):
             return self.keyring.owner if self.keyring else None
         if route == METRICS and _is_same(token, self.metrics_token):
@@ -260,15 +258,9 @@ def _check_host(request: web.Request, names: set[str]) -> None:
 
 
 def _check_origin(request: web.Request) -> None:
-    """Refuse requests from web pages, except from the daemon's own page."""
     origin, host = request.headers.get("Origin"), request.headers.get("Host", "").lower()
     if origin is not None and origin.lower() not in (f"http://{host}", f"https://{host}"):
         raise Refused("Origin is refused (a page of another site): use an editor or a terminal.", "Origin", 403)
-
-
-def _bearer(request: web.Request) -> str:
-    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-    return token.strip() if scheme.lower() == "bearer" else ""
 
 
 def _is_same(token: str, expected: str) -> bool:
@@ -341,14 +333,14 @@ def key_of(headers: Mapping[str, str]) -> str:
 
 def find_user(table: str, peer: End, own: End) -> int | None:
     """Look up a peer's socket in one of Linux's TCP tables, and return the id of the socket's user, or None."""
-    row = re.search(rf" {MAPPED}{_spell(*peer)} {MAPPED}{_spell(*own)} (.*)", table)
+    row = re.search(rf" {MAPPED}{_hex_address(*peer)} {MAPPED}{_hex_address(*own)} (.*)", table)
     if row is None:
         return None
     _, _, _, _, user, _, inode = row[1].split(None, 7)[:7]
     return None if inode == "0" else int(user)
 
 
-def _spell(address: str, port: int) -> str:
+def _hex_address(address: str, port: int) -> str:
     """Return an address as in Linux's TCP tables: 32-bit hexadecimal words in native byte order, and the port."""
     packed = ipaddress.ip_address(address).packed
     words = struct.unpack(f"={len(packed) // 4}I", packed)

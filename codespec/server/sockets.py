@@ -112,10 +112,7 @@ def _why_not(config: ServeConfig, error: OSError) -> str:
 
 @asynccontextmanager
 async def claimed(path: Path, backlog: int) -> AsyncIterator[socket.socket]:
-    """Yield a socket that listens at `path`; within the block, no other daemon can claim the path.
-
-    Raise ConfigError if the path is in use, and OSError if the socket can't be created.
-    """
+    """Yield a socket that listens at `path`, whose folder is locked meanwhile. Raise ConfigError or OSError."""
     folder = path.parent
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)  # the folder itself is the lock file
     try:
@@ -180,7 +177,7 @@ async def prove(request: web.Request) -> web.Response:
         raise RequestError(f"nonce must be {2 * proof.NONCE_BYTES} hexadecimal digits.", "nonce")
     at = proof.address_of(None if request.transport is None else request.transport.get_extra_info("sockname"))
     keys, keyring = request.app[PROOF_KEYS], request.app.get(ACCESS, Access()).keyring
-    if keyring is not None and (key_hash := keyring.hash_by_id(key_id)):
+    if keyring is not None and (key_hash := keyring.hash_by_id.get(key_id)):
         keys = replace(keys, key=proof.from_key_hash(key_hash))
     return web.json_response(proof.answer(keys, bytes.fromhex(nonce), at))
 

@@ -35,8 +35,7 @@ class Refused(RequestError):
 class Fields:
     """A JSON object whose fields are read with type checks. A null field counts as absent.
 
-    Leaving a `with` block frees the values, because a handler does not need them while it waits or streams. Methods
-    raise RequestError with the field's name if a value is invalid.
+    Methods raise RequestError, with the field's name, for an invalid value. Leaving a `with` block frees the values.
     """
 
     def __init__(self, values: Mapping[str, Any], above: str = "") -> None:
@@ -47,6 +46,7 @@ class Fields:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # A handler does not need the values while it waits or streams.
         del self._values
 
     def __contains__(self, name: str) -> bool:
@@ -154,7 +154,8 @@ class Fields:
         """Return a prompt or a list of prompts, each as text or as token ids."""
         value = self._get(name, None)
         items = value if isinstance(value, list) and not _is_ids(value) else [value]
-        if not items or len(items) > MAX_PROMPTS or not all(_is_text(item) or _is_ids(item) for item in items):
+        valid = all(_is_ids(item) or (isinstance(item, str) and is_utf8(item)) for item in items)
+        if not items or len(items) > MAX_PROMPTS or not valid:
             self._refuse(name, f"a text, a list of token ids, or a list of at most {MAX_PROMPTS} of these")
         if any(len(item) > MAX_TEXT for item in items):
             self._refuse(name, f"at most {MAX_TEXT} characters long")
@@ -260,12 +261,7 @@ def parse_fields(body: bytes | bytearray) -> Fields:
     return Fields(values)
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and is_utf8(value)
-
-
 def _is_ids(value: object) -> bool:
-    """Return whether a value is a non-empty list of integers."""
     return isinstance(value, list) and bool(value) and all(type(item) is int for item in value)
 
 

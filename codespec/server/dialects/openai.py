@@ -137,10 +137,8 @@ async def chat_complete(request: web.Request) -> web.StreamResponse:
 
 
 def _read_hole(last: chat_template.ChatMessage, loaded: Loaded, notes: list[str]) -> dict[str, Any]:
-    """Return the fields of `shared.read_prompt` if the last message is a fill-in-the-middle prompt, else {}.
-
-    A chat template would turn a fill-in-the-middle prompt into a request to explain the code.
-    """
+    """Return the fields of `shared.read_prompt` if the last message is a fill-in-the-middle prompt, else {}."""
+    # A chat template would turn a fill-in-the-middle prompt into a request to explain the code.
     whole = last.role == "user" and not shared.missing_fim(loaded) and split_ready_made(last.content)
     return shared.read_prompt(last.content, Fields({}), loaded, notes, "messages") if whole else {}
 
@@ -197,17 +195,16 @@ async def model(request: web.Request) -> web.StreamResponse:
 
 
 def _model(loaded: Loaded) -> dict[str, Any]:
-    """Return a description of the model in OpenAI's format, with additional fields of Mistral and vLLM."""
     chats, fills = bool(chat_template.find_chat_template(loaded.tokenizer)), not shared.missing_fim(loaded)
     return {
         "id": loaded.name,
         "object": "model",
         "created": 0,
         "owned_by": "codespec",
-        "type": "base",
+        "type": "base",  # this field and the next two are Mistral's
         "capabilities": {"completion_chat": chats, "completion_fim": fills},
         "max_context_length": loaded.context,
-        "max_model_len": loaded.context,
+        "max_model_len": loaded.context,  # vLLM's
     }
 
 
