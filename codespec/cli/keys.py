@@ -69,5 +69,5 @@ def find_file(options: argparse.Namespace) -> Path:
     """Return the keys file from --keys or the daemon's settings; raise ConfigError if neither names a file."""
     named = resolve_serve({"keys": options.keys}, options.config).keys
     if not named:
-        raise ConfigError("No keys file is set", "give --keys FILE, naming the same file as for `codespec serve`")
+        raise ConfigError("No keys file is set", "add --keys FILE with the file that `codespec serve --keys` uses")
     return named_path(named)

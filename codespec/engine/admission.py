@@ -23,10 +23,8 @@ class Admission:
     """Creates the sequences of one engine's requests.
 
     `context` is the maximum number of target tokens of prompt and completion together. `budget` limits the tokens of an
-    editor prompt, because a new document is prefilled while the user waits (0: no limit besides `context`). All prompts
-    of a document have the same budget, because another budget would select another part of the document. `budget` does
-    not limit raw prompts. If `reading` (the machine's prefill speed) is given, a request's `first_answer_ms` can lower
-    the budget.
+    editor prompt, but not of a raw prompt, because a new document is prefilled while the user waits (0: no limit except
+    `context`). If `reading` (the machine's prefill speed) is given, a request's `first_answer_ms` can lower the budget.
     """
 
     def __init__(

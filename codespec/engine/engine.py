@@ -42,7 +42,7 @@ class Engine:
     """Completes requests with a target model, sped up by the drafts of `proposers`, which are asked in order.
 
     At most `max_batch` sequences take part in a step; the other sequences wait in `queue`. The target's cache has
-    `slots` slots (`max_batch`, if 0); slots beyond `max_batch` keep recent completions cached. A step prefills at most
+    `slots` slots (0: `max_batch`); slots beyond `max_batch` keep recent completions cached. A step prefills at most
     `prefill_chunk` tokens of all prompts together. `caps` maps a syntax class, or `language.class`, to the maximum
     draft length under any policy; `language.class` takes precedence.
     """
@@ -95,7 +95,7 @@ class Engine:
 
     @property
     def mode(self) -> Mode:
-        """The effective mode, exact or fast; `notes` gives the reason if the configured mode is another one."""
+        """The effective mode, exact or fast; `notes` gives the reason if the mode differs from the configured one."""
         return "exact" if self.target.exact else "fast"
 
     @property
@@ -207,7 +207,7 @@ class Engine:
         return job
 
     def close(self) -> None:
-        """Save the learned state. The engine can still be used."""
+        """Save the learned state; the engine remains usable."""
         self.policy.close()
 
     def step(self, chosen: collections.abc.Collection[Sequence] | None = None) -> None:

@@ -154,7 +154,7 @@ class Job:
     """A request in the engine's queue; a started job has one sequence per choice.
 
     A job starts after the time `arrived`, which is in the future for a planned prefetch. After a failed round, the job
-    is restarted `alone`: the engine generates the same text again, and `read_events` returns only the part that was not
+    runs again, `alone`: the engine generates the same text, and `read_events` returns only the part that was not
     returned before.
     """
 

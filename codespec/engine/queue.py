@@ -12,9 +12,6 @@ later arrivals. The request with the fewest remaining tokens begins in the next 
 waits at most 16 rounds. Completions run before edits, and requests for text before warm-ups, but an edit or a warm-up
 that has waited 256 rounds counts as a completion (aging). Prefetches run only if there is no other work.
 
-The prompts of a round share the prefill rows: a quarter goes to the oldest prompt, then equal shares to the
-shortest prompt of each client, and the rest to the shortest prompts of all.
-
 Other threads may only `put` functions, which the engine's thread calls between two rounds.
 All times in this module are seconds of `time.perf_counter`.
 """
@@ -117,16 +114,13 @@ class Queue:
             return self._arrival.wait_for(lambda: bool(self._put), seconds)
 
     def call_put(self) -> None:
-        """Call the waiting functions in order of arrival. A function that raises an error is left for `close`."""
+        """Call the waiting functions in order of arrival. A function that raises an error stays queued for `close`."""
         for _ in range(len(self._put)):
             self._put[0](None)
             self._put.popleft()
 
     def close(self, error: CodespecError) -> None:
-        """End all requests and waiting functions with an error, without the engine, which may be broken.
-
-        Further calls of `put` are refused.
-        """
+        """End all requests and waiting functions with an error, without calling the engine, which may be broken."""
         with self._arrival:
             self._closed = True
         while self._put:
@@ -177,7 +171,6 @@ class Queue:
             self.end(handle.job)
 
     def add(self, job: Job) -> None:
-        """Add a request."""
         self.jobs = [other for other in self.jobs if not other.finished]
         job.number = next(self._numbers)
         self.jobs.append(job)

@@ -45,10 +45,7 @@ def to_candidates(
     drafts: collections.abc.Sequence[Draft],
     caps: collections.abc.Sequence[Cap],
 ) -> list[Candidates]:
-    """Return the drafts in target tokens, cut to their caps and retokenized as one batch.
-
-    A token's confidence is the product of the confidences of all drafted units that the token overlaps.
-    """
+    """Return the drafts in target tokens, cut to their caps and retokenized as one batch."""
     spelled = [i for i, draft in enumerate(drafts) if draft.text and draft.ids is None]
     pairs = [(sequences[i].window(), drafts[i].text) for i in spelled]
     encoded = dict(zip(spelled, retokenize_batch(tokenizer, pairs) if pairs else [], strict=True))
@@ -104,7 +101,7 @@ def commit(
 ) -> Verdict:
     """Append the committed tokens up to the first that ends the text, and emit the text that can no longer change.
 
-    Returns the part of the verdict that became text.
+    Return the part of the verdict that became text.
     """
     begin, first_byte = len(sequence.ids), len(sequence.generated)
     for token in verdict.committed:
@@ -126,7 +123,7 @@ def commit(
 
 
 def commit_text(sequence: Sequence, text: bytes) -> None:
-    """Append a piece of text from a server that reports no token ids and enforces `max_tokens` itself."""
+    """Append a piece of text from an upstream server, which reports no token ids and enforces `max_tokens` itself."""
     begin = len(sequence.generated)
     sequence.finish_reason = "stop" if _append(sequence, UNKNOWN, text) == "stop" else None
     sequence.stats.count_round("", 0, 0)
@@ -137,15 +134,12 @@ def commit_text(sequence: Sequence, text: bytes) -> None:
 
 
 def end_text(sequence: Sequence) -> None:
-    """Mark the text as ended by the server."""
+    """Set the finish reason of a text that the upstream server has ended."""
     sequence.finish_reason = _end_here(sequence, len(sequence.generated))
 
 
 def conclude(sequence: Sequence, reason: FinishReason) -> None:
-    """Emit the remaining text and close the sequence.
-
-    An interrupted sequence emits only text that the whole completion would also contain.
-    """
+    """End the sequence and emit its remaining text; if interrupted, only text that cannot change any more."""
     sequence.finish_reason = reason
     shaped = sequence.ending is not None
     end = len(sequence.generated) if reason == "stop" or (reason == "length" and not shaped) else _certain(sequence)

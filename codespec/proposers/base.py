@@ -15,17 +15,14 @@ NOTHING = Draft()
 
 
 class Proposer:
-    """A source of drafts: a lookup, a small model or a head. A subclass must define only `propose`.
+    """A source of drafts: a lookup, a small model or a head. A subclass must define only `name` and `propose`."""
 
-    `name` identifies the proposer in drafts, caps and statistics.
-    """
-
-    name: str
+    name: str  # in drafts, caps and statistics
 
     def propose(
         self, sequences: collections.abc.Sequence[Sequence], caps: collections.abc.Sequence[Cap]
     ) -> list[Draft]:
-        """Return a draft, possibly empty, for each sequence. Caps are at least 1 token. Sequences are not modified."""
+        """Return a draft, possibly empty, for each sequence. Caps are at least 1 token."""
         raise NotImplementedError
 
     def commit(self, sequence: Sequence) -> bool:
@@ -110,7 +107,7 @@ class UnitProposer(Proposer, Generic[OwnGuess]):
     ) -> list[Draft]:
         """Draft for all sequences that the proposer can continue.
 
-        In a batch of several sequences, one with more than a chunk of unread text is prefilled instead of drafted.
+        In a batch of several sequences, a sequence with more than a chunk of unread text is only prefilled.
         """
         guesses = [self._open(sequence, cap) for sequence, cap in zip(sequences, caps, strict=True)]
         opened = [guess for guess in guesses if guess is not None]

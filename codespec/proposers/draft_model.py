@@ -34,7 +34,7 @@ class DrafterText:
     """One sequence in drafter tokens: the ids in `head`, which end with the last marker, and then `ids`.
 
     `ids` encode `base` and the sequence's known bytes from `offset` on, and `ends` are the byte offsets at which the
-    ids end. The drafter's slot holds the first `cached` ids of `head` and `ids`. If `shared`, `ids` are the target's.
+    ids end. The drafter's slot holds the first `cached` ids of `head` and `ids`. If `shared`, `ids` are target ids.
     """
 
     slot: int
@@ -49,12 +49,11 @@ class DrafterText:
 
     @property
     def length(self) -> int:
-        """Number of tokens."""
         return len(self.head) + len(self.ids)
 
     @property
     def pending(self) -> list[int]:
-        """Ids that the drafter has not processed: at least the last one, which yields the next logits."""
+        """Ids that the drafter has not processed: at least the last id, which yields the next logits."""
         self.cached = min(self.cached, self.length - 1)
         before = len(self.head)
         return [*self.head, *self.ids][self.cached :] if self.cached < before else self.ids[self.cached - before :]
@@ -86,10 +85,7 @@ class DrafterText:
 def open_text(
     tokenizer: TextTokenizer, template: FimTemplate | None, sequence: Sequence, context: int, layout: Layout
 ) -> DrafterText:
-    """Encode a sequence's prompt and text so far for the drafter, in at most three quarters of its context.
-
-    The returned text has no cache slot yet.
-    """
+    """Encode a sequence's prompt and text, without a slot, in at most three quarters of the drafter's `context`."""
     request, known = sequence.request, sequence.known
     prefix = request.prefix.encode()
     surplus = max(0, len(sequence.held) - len(prefix))  # a dummy prefix that healing removed
@@ -193,10 +189,7 @@ class DraftModel(UnitProposer[TextGuess]):
         return self._catch_up([text])
 
     def _catch_up(self, texts: collections.abc.Sequence[DrafterText]) -> bool:
-        """Prefill the next chunk of each text, leaving out the text's last token.
-
-        Return whether other unread tokens remain.
-        """
+        """Prefill a chunk of each text except its last token; return whether other unread tokens remain."""
         behind = [(text, text.pending[:-1][: self.chunk]) for text in texts if len(text.pending) > 1]
         if behind:
             self.model.step([Rows(text.slot, text.cached, ids, keep=0) for text, ids in behind])

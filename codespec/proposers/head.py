@@ -1,7 +1,7 @@
 """Draft with a head on the target's hidden states (EAGLE-3 or DFlash).
 
-A head needs no prompt or tokenizer of its own, because it reads the hidden states in the target's cache and drafts the
-target's ids. The head has its own cache, with the same slots as the target's cache.
+A head needs no prompt or tokenizer of its own, because it reads the hidden states in the target's cache and drafts
+target ids. The head has its own cache, with the same slots as the target's cache.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ def longest_match(text: bytes, own: bytes, end: int, beyond: int = 0) -> tuple[i
 
 
 def end_after_spaces(text: bytes, size: int) -> bytes:
-    """Return the first `size` bytes, extended to the end of a run of spaces: a cut inside an indent is rejected."""
+    """Return the first `size` bytes, extended to the end of a run of spaces, because a partial indent is rejected."""
     end = min(size, len(text))
     while 0 < end < len(text) and text[end - 1 : end] in (b" ", b"\t", b"\n") and text[end : end + 1] in (b" ", b"\t"):
         end += 1
@@ -177,7 +177,7 @@ class FileIndex:
 
 
 class CachedFiles:
-    """Files of all owners, at most `most` bytes; those sent first are evicted first. Scopes store equal files once."""
+    """Caches at most `most` bytes of files and evicts the oldest files first. A scope stores equal files once."""
 
     def __init__(self, most: int = MAX_BYTES) -> None:
         self._most = most
@@ -229,7 +229,7 @@ class PredictionProposer(Proposer):
         ]
 
     def release(self, sequence: Sequence, reason: FinishReason | None) -> None:
-        """Discard a finished sequence's state, and store the stop string that ended its text, by scope."""
+        """Discard a finished sequence's state, and store the stop string that ended the sequence's text."""
         if reason is None:
             return
         self._traces.pop(sequence, None)
@@ -263,7 +263,7 @@ class Trace:
 
     `at` is the offset of the expected next byte, or -1 if the completion has diverged. `read` is the number of the
     completion's bytes that were processed, and `followed` the number of matching bytes before `at`. `misses` counts
-    the wrong positions since the last reliable position, and `reliable` tells whether there was a reliable one. From a
+    the wrong positions since the last reliable position, and `reliable` tells whether any position was reliable. From a
     change until the next reliable position, `alignment` aligns the words of the completion, and `changed` holds the
     offsets in `text` and in the completion at which the change began.
     """
@@ -306,7 +306,7 @@ class Trace:
             self._rename(generated, 0)
 
     def _advance(self, new: bytes) -> int:
-        """Advance the position over the matching new bytes. Return the number of new bytes that remain."""
+        """Advance the position over the matching new bytes. Return the number of the remaining new bytes."""
         if self.at < 0:
             return len(new)
         same = common_prefix(new, self.text[self.at : self.at + len(new)])

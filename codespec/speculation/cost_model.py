@@ -41,7 +41,7 @@ class Curve:
 
     @classmethod
     def fit(cls, points: Mapping[int, float]) -> Curve:
-        """Return the nondecreasing curve that fits the measured points best, because more rows never take less time."""
+        """Fit a nondecreasing curve to the measured points, because more rows never take less time."""
         blocks: list[tuple[float, int]] = []  # mean, points
         for _, value in sorted(points.items()):
             mean, count = value, 1

@@ -39,7 +39,6 @@ class AdaptiveCap(Cap):
     pays: Callable[[collections.abc.Sequence[float]], bool] = bool
 
     def goes_on(self, confidences: collections.abc.Sequence[float]) -> bool:
-        """Return whether `pays` allows drafting to continue."""
         return self.pays(confidences)
 
 
@@ -55,7 +54,7 @@ class Losses:
 
     @property
     def left(self) -> float:
-        """The number of rounds, over all texts, that drafts may still cost without gaining any."""
+        """The number of rounds that the drafts of all texts together may still lose."""
         return BUDGET + SHARE * self.written - self.lost
 
     def book(self, rounds: float) -> None:
@@ -135,7 +134,6 @@ class CostPolicy(DraftPolicy):
         self._step = self._price(1, 1, 0)
 
     def plan(self, batch: Batch) -> DraftPlan:
-        """Return a cap for each sequence and proposer, and the function that trims the drafts."""
         deciding = [s for s in batch if s.feed == s.num_pending]
         count, rows = max(1, len(deciding)), max(1, sum(s.feed for s in batch))
         context = sum(len(s.ids) for s in deciding) / count
@@ -199,7 +197,6 @@ class CostPolicy(DraftPolicy):
             self._units[source] = MEMORY * self._units[source] + (1.0 - MEMORY) * ratio
 
     def close(self) -> None:
-        """Save the learned state."""
         if self._keep:
             self._keep(self.acceptance)
         if self._running and self._keep_costs:

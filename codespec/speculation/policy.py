@@ -63,7 +63,7 @@ class StepResults:
     """The results of one step, after the commit.
 
     `rounds` holds each verified sequence with its candidates, which may be empty, and its verdict. `drafting` and
-    `verifying` are the seconds that the step spent on each, or 0 if not measured.
+    `verifying` are the seconds that drafting and verifying took, or 0 if not measured.
     """
 
     rounds: list[tuple[Sequence, Candidates, Verdict]]
@@ -72,7 +72,7 @@ class StepResults:
 
 
 class DraftPolicy:
-    """Plans drafts and learns from their results. Only `plan` is required."""
+    """Plans drafts and learns from their results. A subclass must define only `name` and `plan`."""
 
     name: str
 
@@ -84,7 +84,7 @@ class DraftPolicy:
         """Learn from the results of the last planned step."""
 
     def seconds(self, rows: float, batch: int = 1, context: float = 0) -> float:
-        """Return the seconds of a target's forward with `rows` rows from `batch` sequences, or 0 if they are unknown.
+        """Return the seconds of a target's forward with `rows` rows from `batch` sequences, or 0 if unknown.
 
         `context` is the average length of the sequences in tokens.
         """
@@ -108,15 +108,13 @@ class FixedLength(DraftPolicy):
         self.cap = lookup_cap(tokens)
 
     def plan(self, batch: Batch) -> DraftPlan:
-        """Return the same cap for all sequences."""
         return DraftPlan([self.cap] * len(batch))
 
 
 class Ds4Table(FixedLength):
-    """A policy with the table from issue 80 of the ds4 project: draft lengths by the syntax at the end of the text.
+    """A policy with the draft lengths by syntax from issue 80 of the ds4 project.
 
-    The draft length is 10 in a comment and after -, = or *, and 0 in free text and in texts of fewer than WARM_UP
-    tokens.
+    The maximum is 10 tokens in a comment and after -, = or *, and 0 in free text and before WARM_UP tokens of context.
     """
 
     name = "ds4-80"

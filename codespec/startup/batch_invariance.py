@@ -39,9 +39,8 @@ def check_exact(model: LanguageModel, notes: MutableSequence[str], chunk: int = 
 def find_variance(model: TorchModel, chunk: int = CHUNK) -> str:
     """Return "" if the model is batch-invariant, else a clause that names the differing outputs.
 
-    A text is computed alone in chunks of `chunk` rows, and again in random chunks batched with other texts. Both runs
-    must give equal logits, keys and values. Only some layers of a large model are checked. Cache slots 0 to 2 must be
-    free.
+    A text's logits, keys and values, computed in chunks of `chunk` rows, are compared with those from random chunks
+    batched with other texts. Only some layers of a large model are checked. Cache slots 0 to 2 must be free.
     """
     assert model.cache is not None and model.cache.slots >= 2
     length, layers = _affordable(model)
@@ -118,7 +117,7 @@ def _read_in_pieces(
 ) -> Tensor:
     """Return the logits of the text's last `keep` rows, computed in random chunks batched with other texts.
 
-    Most chunks have the size of a verification, and a few are larger.
+    Most chunks are as small as a draft with its pending token, and a few are larger.
     """
     assert model.cache is not None
     found, start, length = [], 0, len(ids)

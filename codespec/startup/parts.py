@@ -181,7 +181,7 @@ def _context(model: LanguageModel, config: EngineConfig) -> int:
 
 
 def slot_bytes(lengths: Mapping[LanguageModel, int]) -> int:
-    """Return the bytes that one slot takes in the caches of the given models. `lengths` are in tokens."""
+    """Return the bytes that one slot takes in the caches of the given models, whose `lengths` are in tokens."""
     return sum(model.slot_bytes(length) for model, length in lengths.items())
 
 
@@ -212,7 +212,7 @@ def load_target_head(target: LanguageModel, config: EngineConfig) -> LoadedHead 
     """
     if not config.asks_head:
         if config.proposers == "head":
-            raise ConfigError('proposers = "head" requires a head', "set the setting head to the folder of a head")
+            raise ConfigError('proposers = "head" requires a head', "set `head` to the path of a head's folder")
         return None
     if target.spec.dtype == NATIVE:
         fix = "set dtype to bfloat16, or remove the setting head"

@@ -1,9 +1,7 @@
-"""Time the forwards of models on this machine, and build and save the cost table. The cache slots must be free.
+"""Time the forwards of models on this machine, and build and save the cost table. The models' cache slots must be free.
 
 All shapes are timed in turn several times, so that a busy moment affects all shapes alike. The result is the median,
 because the minimum would reflect the machine's best moments, when additional rows are unusually cheap.
-
-The name of a saved file is a fingerprint of everything that the measurement depends on.
 """
 
 from __future__ import annotations
@@ -193,8 +191,7 @@ def _cost(times: Mapping[ForwardShape, float]) -> ForwardCost:
 def _draft_seconds(target: LanguageModel) -> float:
     """Return the seconds that one draft takes apart from its forwards.
 
-    The draft is encoded right after a forward, because CPU caches are cold then and encoding takes about three times as
-    long.
+    Encoding is timed right after a forward, when CPU caches are cold and encoding takes about three times as long.
     """
     times = []
     for _ in range(TRIES):

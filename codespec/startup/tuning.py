@@ -1,7 +1,7 @@
 """Choose the CPU threads, draft-length policy, prefill chunk, batch size and prompt budget by measurement.
 
 Long drafts, large chunks and full batches pay off if a product of 32 rows costs about as much as one row (AMX, GPUs),
-but not if arithmetic dominates. These settings depend on measurements, not on the processor's name.
+but not if arithmetic dominates. The choices depend on measurements, not on the processor's name.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def pair_fingerprint(target: LanguageModel, drafter: LanguageModel | None, heads
 def find_threads(model: LanguageModel, notes: MutableSequence[str]) -> int:
     """Return the saved number of CPU threads for this model, or measure and save it. The cache slots must be free.
 
-    The number of threads is process-wide, so the first engine that does not configure it decides for later engines.
+    The number of threads is process-wide, so the first engine that does not configure a number decides for all others.
     """
     if not _CHOSEN:
         most = _max_threads()

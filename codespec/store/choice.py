@@ -43,7 +43,7 @@ class NamedPair:
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """An engine configuration, and a clause that tells the user why these models were chosen."""
+    """An engine configuration, and a clause that tells the user why its models were chosen."""
 
     config: EngineConfig
     why: str
@@ -60,7 +60,7 @@ class Recommendation:
 def resolve_engine(
     flags: Mapping[str, Any], file: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> EngineConfig:
-    """Return the configuration that `choose` derives from flags, a settings file (None: the default) and variables."""
+    """Return the configuration that `choose` makes of flags, variables and a settings file (None: the default)."""
     return choose(flags, Settings(file, environment)).config
 
 
@@ -85,7 +85,7 @@ def choose(flags: Mapping[str, Any], settings: Settings) -> ModelChoice:
 
 
 def default_depends_on_speed() -> bool:
-    """Return whether this machine's speed decides the default: all models in DEFAULTS are pulled and fit in memory."""
+    """Return whether all models in DEFAULTS are pulled and fit in memory, so that speed decides the default model."""
     return all(find_pulled(name) for name in (LARGER, SMALLER)) and takes_larger()
 
 
@@ -112,7 +112,7 @@ def named_pair(name: str) -> NamedPair:
 
 
 def is_native(name: str) -> bool:
-    """Return whether the name is that of a local GGUF file, and native kernels for its architecture are built."""
+    """Return whether a model is a local GGUF file of an architecture for which native kernels are built."""
     path = find_pulled(name) or Path(name)
     try:
         return has_native() and is_gguf(str(path)) and path.is_file() and gguf_architecture(path) in NATIVE_GGUF
@@ -228,7 +228,7 @@ def _on_gpu(values: Mapping[str, Any]) -> bool:
 
 
 def _with_format(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings; if they set no number format, add the one that suits the user's own target.
+    """Return the settings; if they set no number format for the user's own target, add a suitable number format.
 
     The number format is bfloat16 on a GPU, and native on a CPU for a GGUF file that the native kernels support.
     """
@@ -239,7 +239,7 @@ def _with_format(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_starter(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings; if they set no number format, add the one that suits the starter pair."""
+    """Return the settings; if they set no number format for the starter pair, add a suitable number format."""
     return {"dtype": NATIVE, **values} if not _on_gpu(values) and has_native() else dict(values)
 
 

@@ -121,7 +121,7 @@ def machine_memory() -> int | None:
 
 
 def available_memory() -> int | None:
-    """Return the bytes of free memory and swap, at most `machine_memory`; return that if they are unknown."""
+    """Return the bytes of free memory and swap, at most `machine_memory()`; if unknown, return `machine_memory()`."""
     whole = machine_memory()
     try:
         fields = dict(line.split(":", 1) for line in MEMORY.read_text(encoding="ascii").splitlines())

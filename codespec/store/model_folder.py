@@ -121,7 +121,7 @@ def read_weights(folder: Path, *, tied: bool) -> Weights:
         if not tensor.name.endswith(_SCALES):
             by_dtype[tensor.dtype] += tensor.count * (2 if tensor.name.endswith(_MXFP4) else 1)
     if not by_dtype.total():
-        raise ModelError(f"The weights of {folder} are empty", "fetch or export the model again")
+        raise ModelError(f"The weight files of {folder} contain no parameters", "fetch or export the model again")
     return Weights(by_dtype.total(), by_dtype.most_common(1)[0][0])
 
 
@@ -145,7 +145,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def read_header(file: Path) -> list[StoredTensor]:
-    """Return the tensors of a weight file. Raises ModelError in the same cases as `read_layout`."""
+    """Return the tensors of a weight file. Raises ModelError for an unreadable, truncated or corrupt file."""
     return [tensor for _, tensor in read_layout(file)]
 
 
@@ -213,7 +213,7 @@ def why_unsuitable(config: Config) -> Fault | None:
         return Fault(_CODE, what, "choose a model with attention, gated delta nets or short convolutions")
     method = quantization_of(config).get("quant_method", DEQUANTIZED[0])
     if method not in DEQUANTIZED:
-        return Fault(_CODE, f"its weights are quantized as {str(method)[:40]}", "use the model's GGUF file")
+        return Fault(_CODE, f"{name} has weights quantized as {str(method)[:40]}", "use the model's GGUF file")
     if text.get("model_type") in _OWN_ATTENTION:
         return Fault(_CODE, f"{name} does not use transformers' attention interface", "choose another architecture")
     return None

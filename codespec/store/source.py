@@ -1,4 +1,4 @@
-"""Define the interface of model sources, the file filter, hash checks, and local files as a model source.
+"""Define model sources, filter and verify the files of a model, and provide local files as a model source.
 
 The file filter accepts safetensors weights, configuration, tokenizer, licence and model card, but no pickles or code.
 """

@@ -96,7 +96,7 @@ def survivors(rows: Tensor, requests: collections.abc.Sequence[CompletionRequest
 def _nucleus(rows: Tensor, requests: collections.abc.Sequence[CompletionRequest]) -> Tensor:
     """Return a mask of the fewest ids, the likeliest first, whose probabilities sum to at least top_p.
 
-    Among ids with equal scores, the lowest is considered the likeliest.
+    Among ids with equal scores, the lowest id counts as the likeliest.
     """
     heat = torch.tensor([[request.temperature] for request in requests], device=rows.device)
     ordered, order = rows.sort(dim=1, descending=True, stable=True)

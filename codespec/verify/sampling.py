@@ -73,7 +73,7 @@ class Sampler:
 
     @cached_property
     def _hashes(self) -> Hashes:
-        """The hashes of all tokens, which are computed on first use because only sampling needs these hashes."""
+        """The hashes of all tokens, computed on first use because greedy decoding does not need hashes."""
         return token_hashes(self._token_bytes)
 
     @cached_property
@@ -180,7 +180,7 @@ def _top(row: Row, count: int) -> Ids:
 def _nucleus(row: Row, ids: Ids | None, temperature: float, share: float) -> Ids:
     """Return the fewest of `ids` (None: all), the likeliest first, whose probabilities sum to at least `share`.
 
-    Among ids with equal scores, the lowest is considered the likeliest.
+    Among ids with equal scores, the lowest id counts as the likeliest.
     """
     scores = row if ids is None else row[ids]
     weights = np.exp((scores - row.max()) / temperature)
