@@ -66,7 +66,7 @@ class Admission:
                 parent=sequences[0] if sequences else None,
             )
             sequence.stats.prompt_tokens, sequence.stats.trimmed = len(prompt.ids), prompt.trimmed
-            sequence.stats.notes.extend(self._notes(request, prompt.trimmed, prompt.notes))
+            sequence.stats.notes.extend(self._notes(request, prompt))
             if ending and ending.idle:
                 sequence.stats.notes.append(f"nothing is suggested here: {ending.idle} (shapes line and block would)")
             sequences.append(sequence)
@@ -105,15 +105,12 @@ class Admission:
         context = self.target.tokenizer.decode_bytes(ids)
         return TokenPrompt(list(ids), context, held=b"", continues=True, prefix_start=0, trimmed=False)
 
-    def _notes(self, request: CompletionRequest, trimmed: bool, notes: tuple[str, ...]) -> list[str]:
-        messages = list(notes)
-        if trimmed:
-            cut = self._room(request) < self.context - reserve(request, self.context)
-            most = (
-                f"{self._room(request)} tokens that first_answer_ms allows"
-                if cut
-                else f"context of {self.context} tokens"
-            )
+    def _notes(self, request: CompletionRequest, prompt: TokenPrompt) -> list[str]:
+        messages = list(prompt.notes)
+        if prompt.trimmed:
+            room = self._room(request)
+            is_late = room < self.context - reserve(request, self.context)
+            most = f"{room} tokens that first_answer_ms allows" if is_late else f"context of {self.context} tokens"
             messages.append(f"the prompt is longer than the {most} and was trimmed: only text near the cursor is used")
         if request.suffix and isinstance(self.template, FimMissing):
             messages.append(f"{self.template.reason}: the text after the cursor was not used")

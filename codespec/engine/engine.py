@@ -72,26 +72,14 @@ class Engine:
         self.speculate = speculate
         self.notes = [] if notes is None else notes  # shared with the policy, which may append
         self.metrics = Metrics()
-        self._admission = Admission(target, context, prompt_budget, reading)
+        self.context = context  # maximum number of target tokens of a request's prompt and completion together
+        self.prompt_budget = prompt_budget or context  # maximum number of target tokens of an editor prompt
+        self._admission = Admission(target, context, self.prompt_budget, reading)
+        self.max_batch = max_batch
         self.queue = Queue(max_batch, self._finish)
         self.prefill_chunk = prefill_chunk
         self._batch = Batch(target, slots or max_batch)
         self._verifier = Verifier(target)
-
-    @property
-    def max_batch(self) -> int:
-        """Maximum number of sequences that run concurrently."""
-        return self.queue.slots
-
-    @property
-    def context(self) -> int:
-        """Maximum number of target tokens of a request's prompt and completion together."""
-        return self._admission.context
-
-    @property
-    def prompt_budget(self) -> int:
-        """Maximum number of target tokens of an editor prompt."""
-        return self._admission.budget
 
     @property
     def mode(self) -> Mode:
@@ -142,11 +130,7 @@ class Engine:
 
     @classmethod
     def assemble(
-        cls,
-        target: LanguageModel,
-        drafter: LanguageModel | None,
-        config: EngineConfig,
-        head: LoadedHead | None = None,
+        cls, target: LanguageModel, drafter: LanguageModel | None, config: EngineConfig, head: LoadedHead | None = None
     ) -> Engine:
         """Build an engine from loaded models. With a head, the target must already record its hidden states."""
         return cls(**prepare(target, drafter, config, lambda phase: None, head))
@@ -324,7 +308,8 @@ class Engine:
         reading = sum(turn.feed for turn in turns if turn.feed > 1)
         record.prompt_share = reading / sum(turn.feed + len(turn.candidates.ids) for turn in turns)
         record.context = sum(turn.sequence.outlook.seconds for turn in turns)
-        plain = 0.0 if reading else self._plain_round(turns)
+        length = sum(len(turn.sequence.ids) for turn in turns) / len(turns)
+        plain = 0.0 if reading else self.policy.seconds(len(turns), len(turns), length)  # 0 also if unknown
         record.plain = plain * record.tokens / len(turns)
         self.metrics.count_step(record)
         for turn, count in zip(turns, tokens, strict=True):
@@ -336,11 +321,6 @@ class Engine:
                 turn.sequence.stats.plain_ms += plain * count * 1000
             if turn.sequence.finish_reason:
                 self._finish(turn.sequence, turn.sequence.finish_reason)
-
-    def _plain_round(self, turns: list[Turn]) -> float:
-        """Return the seconds of a round without drafts (one token per sequence), or 0 if the policy has no costs."""
-        length = sum(len(turn.sequence.ids) for turn in turns) / len(turns)
-        return self.policy.seconds(len(turns), len(turns), length)
 
 
 class Batch:

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from codespec_grammars import find_language
@@ -54,7 +54,7 @@ class Metrics:
     plain_s: float = 0.0
     totals: Stats = field(default_factory=Stats)
     tallies: Counter[Key] = field(default_factory=Counter)
-    lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+    lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
 
     def count_step(self, record: RoundRecord) -> None:
         """Add one step."""
@@ -96,13 +96,9 @@ class Metrics:
     def snapshot(self) -> Metrics:
         """Return a consistent copy."""
         with self.lock:
-            values = {name: getattr(self, name) for name in _NUMBERS}
-            totals, tallies = Stats(), self.tallies.copy()
+            totals = Stats()
             totals.add(self.totals)
-        return Metrics(**values, totals=totals, tallies=tallies)
-
-
-_NUMBERS = tuple(name for name, kind in Metrics.__annotations__.items() if kind in ("int", "float"))
+            return replace(self, totals=totals, tallies=self.tallies.copy())
 
 
 @lru_cache(maxsize=1024)

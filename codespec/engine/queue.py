@@ -26,16 +26,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable
 from itertools import count
 
 from codespec.api.types import CompletionRequest, DoneEvent, FinishReason, Owner
-from codespec.engine.job import (
-    Job,
-    Message,
-    Priority,
-    RequestHandle,
-    answers,
-    empty_completions,
-    follow_up,
-    join,
-)
+from codespec.engine.job import Job, Message, Priority, RequestHandle, answers, empty_completions, follow_up, join
 from codespec.errors import CodespecError, Fault, ServeError
 from codespec.sequence import Sequence
 

@@ -51,9 +51,6 @@ def to_candidates(
     encoded = dict(zip(spelled, retokenize_batch(tokenizer, pairs) if pairs else [], strict=True))
     result = []
     for i, (draft, cap) in enumerate(zip(drafts, caps, strict=True)):
-        if not (draft.text or draft.ids):
-            result.append(NO_DRAFT)
-            continue
         ids = tuple(draft.ids if draft.ids is not None else encoded.get(i, ()))
         most = cap.of(draft.source).tokens
         reason = "cap" if len(ids) > most else "draft ended"
@@ -118,7 +115,7 @@ def commit(
         middle = first_byte + sum(len(token_bytes[token]) for token in committed[:accepted])
         spelled = b"".join(token_bytes[token] for token in candidates.ids) or draft.text
         _emit_round(sequence, candidates, accepted, spelled, (first_byte, middle), logprobs)
-    _show(sequence, sequence.cut if sequence.cut is not None else _certain(sequence))
+    _show(sequence, _certain(sequence))
     return Verdict(accepted, tuple(committed))
 
 
@@ -130,7 +127,7 @@ def commit_text(sequence: Sequence, text: bytes) -> None:
     sequence.stats.committed += 1
     if sequence.listening:
         _emit_round(sequence, NO_DRAFT, 0, b"", (begin, begin), ())
-    _show(sequence, sequence.cut if sequence.cut is not None else _certain(sequence))
+    _show(sequence, _certain(sequence))
 
 
 def end_text(sequence: Sequence) -> None:
@@ -143,7 +140,7 @@ def conclude(sequence: Sequence, reason: FinishReason) -> None:
     sequence.finish_reason = reason
     shaped = sequence.ending is not None
     end = len(sequence.generated) if reason == "stop" or (reason == "length" and not shaped) else _certain(sequence)
-    _show(sequence, end if sequence.cut is None else sequence.cut)
+    _show(sequence, end)
     if sequence.listening:
         sequence.events.append(DoneEvent(sequence.choice, completion_of(sequence)))
 
@@ -200,13 +197,10 @@ def _certain(sequence: Sequence) -> int:
 
 
 def _show(sequence: Sequence, end: int) -> None:
-    if end > sequence.shown:
-        data = bytes(sequence.generated[sequence.shown : end])
-        sequence.shown = end
-        _emit(sequence, sequence.decoder.decode(data))
-
-
-def _emit(sequence: Sequence, text: str) -> None:
+    """Emit the text up to byte `end` of `generated`, or up to the cut if the text has ended."""
+    end = end if sequence.cut is None else sequence.cut
+    text = sequence.decoder.decode(bytes(sequence.generated[sequence.shown : end]))
+    sequence.shown = max(sequence.shown, end)
     if text:
         if not sequence.pieces:
             sequence.stats.first_piece_ms = (time.perf_counter() - sequence.started) * 1000
