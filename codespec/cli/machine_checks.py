@@ -32,7 +32,7 @@ from codespec.store.machine import (
     machine_memory,
     usable_cores,
 )
-from codespec.store.model_folder import NATIVE_TYPES, text_config
+from codespec.store.model_folder import NATIVE_TYPES, first_number, text_config
 from codespec.store.resolve import resolve
 from codespec.user_folders import cache_folder, state_folder
 
@@ -226,13 +226,11 @@ def weight_size(model: ModelFacts, dtype: str) -> int:
 def slot_size(model: ModelFacts, dtype: str, context: int) -> int:
     """Return the size in bytes of the keys and values of `context` tokens; 0 if config.json lacks the dimensions."""
     values = text_config(model.config)
-
-    def number(*names: str) -> int:
-        return next((values[name] for name in names if isinstance(values.get(name), int)), 0)
-
-    layers, heads = number("num_hidden_layers", "n_layer"), number("num_attention_heads", "n_head")
-    size = number("head_dim") or number("hidden_size", "n_embd") // max(1, heads)
-    numbers = 2 * layers * (number("num_key_value_heads") or heads) * size * min(context, model.context or context)
+    layers = first_number(values, "num_hidden_layers", "n_layer")
+    heads = first_number(values, "num_attention_heads", "n_head")
+    size = first_number(values, "head_dim") or first_number(values, "hidden_size", "n_embd") // max(1, heads)
+    kv_heads = first_number(values, "num_key_value_heads") or heads
+    numbers = 2 * layers * kv_heads * size * min(context, model.context or context)
     if dtype == "native":  # only weights are stored in this format
         dtype = "float16" if values.get("model_type") in NATIVE_TYPES else "float32"
     return numbers * BYTES[dtype]

@@ -31,9 +31,7 @@ PULL = (
 
 def add_parser(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
-        "models",
-        help="list, pull and remove models",
-        description="Lists, fetches and removes models by name.",
+        "models", help="list, pull and remove models", description="Lists, fetches and removes models by name."
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=type(parser))
     known = "list the catalogue and the models on this machine"

@@ -272,11 +272,7 @@ class CostPolicy(DraftPolicy):
         return so_far * following > self._step.price * (self._forward_seconds(source)[1] + self._step.row)
 
     def _expected(
-        self,
-        sequence: Sequence,
-        source: str,
-        count: int,
-        confidences: collections.abc.Sequence[float] | None = None,
+        self, sequence: Sequence, source: str, count: int, confidences: collections.abc.Sequence[float] | None = None
     ) -> list[float]:
         return self.acceptance.survival(source, self._context(sequence), count, confidences)
 

@@ -27,14 +27,7 @@ from codespec.startup.tuning import (
     prompt_budget,
 )
 from codespec.store.choice import offer_note
-from codespec.store.machine import (
-    IDLE_FACTOR,
-    IDLE_MB,
-    USUAL_CONTEXT,
-    choose_context,
-    context_room,
-    machine_memory,
-)
+from codespec.store.machine import IDLE_FACTOR, IDLE_MB, USUAL_CONTEXT, choose_context, context_room, machine_memory
 from codespec.store.resolve import NATIVE, PairFiles, open_pair
 from codespec.user_folders import named_path
 
@@ -42,7 +35,6 @@ if TYPE_CHECKING:
     from codespec.backends.heads.checkpoint import LoadedHead
     from codespec.proposers.head import HeadProposer
 
-DEFAULT_CONTEXT = USUAL_CONTEXT  # tokens; for a drafter, and for a target if the memory is unknown
 MAX_SLOTS = 1024
 MIN_LENGTH = 64  # positions in a slot of the target, for the check of batch invariance
 # Tokens of the drafter's context per token of the target's prompt budget. The drafter's tokens are shorter, and text
@@ -177,7 +169,7 @@ def target_memory(target: LanguageModel) -> int:
 
 
 def _context(model: LanguageModel, config: EngineConfig) -> int:
-    return min(model.spec.max_length, config.context or DEFAULT_CONTEXT)
+    return min(model.spec.max_length, config.context or USUAL_CONTEXT)
 
 
 def slot_bytes(lengths: Mapping[LanguageModel, int]) -> int:

@@ -127,8 +127,10 @@ def _cost_policy(
 ) -> CostPolicy:
     drafters = {DraftModel.name: drafter} if drafter is not None and DraftModel.name in sources else {}
     heads = {head.name: head.runner} if head is not None else {}
+    models = [model for model in (target, drafter) if model is not None]
+    facts = [(m.spec.name, m.spec.architecture, m.spec.vocab_size, m.tokenizer.fingerprint) for m in models]
     shapes = [repr(runner.config) for runner in heads.values()]
-    learned = Learned(pair_fingerprint(target, drafter, shapes), notes) if config.learn else None
+    learned = Learned(digest([*facts, *shapes]), notes) if config.learn else None
     costs = price(target, drafters, notes, heads)
     table = kept_table(target, drafters, heads)
     return CostPolicy(
@@ -143,20 +145,6 @@ def _cost_policy(
         running=True,
         keep_costs=partial(table.save, notes=notes) if config.learn else None,
     )
-
-
-def pair_fingerprint(target: LanguageModel, drafter: LanguageModel | None, heads: Sequence[str] = ()) -> str:
-    """Return a hash that identifies the learned state of a pair of models.
-
-    The hash covers both models' names, architectures and tokenizers, and the shapes of the heads.
-    """
-    facts: list[object] = [
-        (model.spec.name, model.spec.architecture, model.spec.vocab_size, model.tokenizer.fingerprint)
-        for model in (target, drafter)
-        if model is not None
-    ]
-    facts += heads
-    return digest(facts)
 
 
 def find_threads(model: LanguageModel, notes: MutableSequence[str]) -> int:

@@ -236,12 +236,9 @@ def _listed(text: Config) -> list[str] | None:
 
 
 def context_length(config: Config) -> int | None:
-    """Return a model's maximum context in tokens, or None if the configuration does not state one."""
-    for key in ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length", "max_seq_len", "seq_length"):
-        value = text_config(config).get(key)
-        if isinstance(value, int):
-            return value
-    return None
+    """Return a model's maximum context in tokens, or None if the configuration does not state a length."""
+    keys = ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length", "max_seq_len", "seq_length")
+    return first_number(text_config(config), *keys) or None
 
 
 def check_claims(folder: Path) -> list[StoredTensor]:
@@ -298,7 +295,7 @@ def describe_layers(config: Config) -> str:
     text = text_config(config)
     counts = Counter(map(_kind, _listed(text) or _unlisted(text)))
     layers = ", ".join(f"{counts[kind]} {kind}" for kind in ("attention", "sliding", "recurrent") if counts[kind])
-    experts, chosen = _number(text, *_EXPERT_COUNTS), _number(text, *_CHOSEN_COUNTS)
+    experts, chosen = first_number(text, *_EXPERT_COUNTS), first_number(text, *_CHOSEN_COUNTS)
     mixture = f", {experts} experts ({chosen} for each token)" if experts else ""
     cost = "a length and replayed rows" if counts["recurrent"] else "a length"
     return f"layers: {layers}{mixture}, a rollback costs {cost}"
@@ -311,13 +308,14 @@ def _kind(layer: str) -> str:
 
 def _unlisted(text: Config) -> list[str]:
     """Infer the type of each layer for a configuration that does not list the types."""
-    count = _number(text, "num_hidden_layers", "n_layer", "n_layers", "num_layers")
-    if (every := _number(text, "full_attention_interval")) > 1:
+    count = first_number(text, "num_hidden_layers", "n_layer", "n_layers", "num_layers")
+    if (every := first_number(text, "full_attention_interval")) > 1:
         return ["linear_attention" if (number + 1) % every else "full_attention" for number in range(count)]
     slides = text.get("sliding_window") and text.get("use_sliding_window", True)
     return ["sliding_attention" if slides else "full_attention"] * count
 
 
-def _number(values: Config, *names: str) -> int:
+def first_number(values: Config, *names: str) -> int:
+    """Return the first integer among the settings with these names, or 0 if there is none."""
     candidates = (values.get(name) for name in names)
     return next((value for value in candidates if isinstance(value, int) and not isinstance(value, bool)), 0)

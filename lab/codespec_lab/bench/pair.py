@@ -14,7 +14,7 @@ from codespec.errors import ConfigError
 from codespec.proposers.base import Proposer
 from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.lookup import SuffixProposer
-from codespec.startup.parts import DEFAULT_CONTEXT
+from codespec.store.machine import USUAL_CONTEXT
 
 LONGEST = 16  # the longest draft, in target tokens, that the benchmarks allocate for
 
@@ -83,7 +83,7 @@ def load_pair(config: EngineConfig, batch: int, longest: int) -> Pair:
     if config.drafter != "none" and config.asks_drafter:
         where = config.device if config.drafter_device == "same" else config.drafter_device
         drafter = load_model(config.drafter, device=where, dtype=config.drafter_dtype, exact=False)
-    context = min(target.spec.max_length, config.context or DEFAULT_CONTEXT)
+    context = min(target.spec.max_length, config.context or USUAL_CONTEXT)
     pair = Pair(target, drafter, context, config.warmup)
     verified, read = batch * (longest + 1), batch * pair.drafter_context
     needs = [Need(target, max(2, batch), max(MIN_LENGTH, pair.context), pair.context + verified, verified)]

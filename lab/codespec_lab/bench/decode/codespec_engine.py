@@ -32,10 +32,9 @@ from codespec.speculation.cost_model import CostTable
 from codespec.speculation.cost_policy import CostPolicy
 from codespec.speculation.policy import DraftPlan, DraftPolicy, FixedLength, StepResults
 from codespec.startup.batch_invariance import MIN_LENGTH, check_exact
-from codespec.startup.parts import DEFAULT_CONTEXT
 from codespec.startup.timing import measure_table
 from codespec.startup.tuning import choose_policy, longest_draft
-from codespec.store.machine import has_native
+from codespec.store.machine import USUAL_CONTEXT, has_native
 from codespec.store.resolve import resolve
 from codespec_lab.bench.decode.contest import (
     Answer,
@@ -241,7 +240,7 @@ class OwnModels:
         return replace(known, drafters=table.drafters)
 
     def _context(self, target: LanguageModel) -> int:
-        return min(target.spec.max_length, self.config.context or DEFAULT_CONTEXT)
+        return min(target.spec.max_length, self.config.context or USUAL_CONTEXT)
 
     def _load(self, role: str, dtype: str) -> LanguageModel:
         config = self.config
