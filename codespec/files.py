@@ -139,11 +139,9 @@ def read_json(file: Path) -> dict[str, Any]:
 
 
 def _demand_bounds(data: bytes | bytearray, max_values: int) -> None:
-    """Raise TooLarge if the JSON nests too deeply or contains too many values.
-
-    The number of commas and opening brackets limits the number of values. If the number is too high, commas and
-    brackets inside strings are excluded, because strings may contain source code.
-    """
+    """Raise TooLarge if the JSON nests too deeply or contains too many values."""
+    # The number of commas and opening brackets limits the number of values. If the number is too high, commas and
+    # brackets inside strings are excluded, because strings may contain source code.
     opened = data.count(b"[") + data.count(b"{")
     if opened <= MAX_JSON_DEPTH and opened + data.count(b",") <= max_values:
         return

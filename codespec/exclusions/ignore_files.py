@@ -188,10 +188,8 @@ class IgnoreFiles:
         return f"{file.name} is excluded by {shown}." if name else ""
 
     def _named_by(self, places: Sequence[tuple[Path, Path]], file: Path, folders: Sequence[Path]) -> str:
-        """Return the path of the ignore file that excludes the file or one of its folders, or "". Raises Unreadable.
-
-        The outermost folder is checked first, because a file in an excluded folder can't be re-included.
-        """
+        """Return the path of the ignore file that excludes the file or one of its folders, or "". Raises Unreadable."""
+        # The outermost folder is checked first, because a file in an excluded folder can't be re-included.
         files = list[IgnoreFile]()
         for path, folder in places:
             files += self._find(path, folder, MAX_IGNORE_BYTES - sum(each.size for each in files))

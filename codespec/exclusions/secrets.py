@@ -159,11 +159,9 @@ def _lasts(parts: list[str]) -> Iterator[str]:
 
 
 def _names(last: str) -> set[str]:
-    """Return the file names to which the last component of a path may refer.
-
-    Windows ignores trailing dots and spaces in a file name, and a colon starts the name of a stream. In a URI, a
-    semicolon starts a parameter.
-    """
+    """Return the file names to which the last component of a path may refer."""
+    # Windows ignores trailing dots and spaces in a file name, and a colon starts the name of a stream. In a URI, a
+    # semicolon starts a parameter.
     seen = _seen(last)
     return {name for piece in (last, seen, *re.split("[:;]", seen)) for name in (piece, piece.rstrip(". "))}
 

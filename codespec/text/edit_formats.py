@@ -285,11 +285,8 @@ def _without_blank_end(lines: list[str]) -> list[str]:
 
 
 def _beyond(new: Sequence[str], after: Sequence[str]) -> int:
-    """Return the number of lines at the end of an answer that repeat the first lines after the window.
-
-    Repeated lines without letters count only if the answer has no other lines, because new code may need its own
-    brackets.
-    """
+    """Return the number of lines at the end of an answer that repeat the first lines after the window."""
+    # Repeated lines without letters count only if there are no others, because new code may need its own brackets.
     for count in range(min(len(new), len(after)), 0, -1):
         tail = list(new[-count:])
         if tail == list(after[:count]) and (count == len(new) or any(map(has_letters, tail))):
@@ -298,11 +295,8 @@ def _beyond(new: Sequence[str], after: Sequence[str]) -> int:
 
 
 def _replaced(old: Sequence[str], new: Sequence[str]) -> int:
-    """Return how many old lines the new lines replace.
-
-    A new line replaces an old line if both or neither contain letters, or if the new line contains the text of the old
-    line.
-    """
+    """Return how many old lines the new lines replace."""
+    # A new line replaces an old line if both or neither contain letters, or if it contains the text of the old line.
     count = 0
     for line in new:
         bracket = old[count].strip() if count < len(old) else ""

@@ -130,11 +130,8 @@ class _Assembly:
         self.counts = dict.fromkeys(("changes", "around", "problems", "file", "snippets"), 0)
 
     def _undo_last_change(self) -> None:
-        """Reconstruct the text before the last change, if the change is still in the document.
-
-        If `last_apart` is true, the prompt shows the last change as the old and new versions of the window instead of
-        listing it in the history.
-        """
+        """Reconstruct the text before the last change, if the change is still in the document."""
+        # With `last_apart`, the prompt shows that change as an old and a new window instead of in the history.
         lines, last = self.context.lines, self.past[-1] if self.past else None
         if last is None or last.path != self.context.path:
             return

@@ -174,11 +174,8 @@ class Ending:
             self.cut = self._finished(bytes(self._text[: first.keep]))
 
     def _finished(self, text: bytes) -> int:
-        """Return how many bytes of the finished text to keep, or 0 if the kept bytes would contain no word.
-
-        A copy of the text to the right of the cursor is removed, or trailing white space if the rest of the line is
-        blank.
-        """
+        """Return how many bytes of the finished text to keep, or 0 if the kept bytes would contain no word."""
+        # A copy of the rest of the line is removed, or trailing white space if the rest of the line is blank.
         keep = self._shown(text, self._rest.left.__getitem__)
         self.reason = self.reason if keep else "nothing worth showing is left"
         return keep
@@ -258,11 +255,8 @@ class IndentEnd:
             self._shown = len(self._text)
 
     def _is_shallow(self, byte: int) -> bool:
-        """Return whether the current line, which starts with `byte`, is indented too little to belong to the block.
-
-        After a block opener, the lines of the block must be indented more than the cursor's line, except for the
-        closing bracket.
-        """
+        """Return whether the current line, which starts with `byte`, is indented too little to belong to the block."""
+        # After an opener, the block must be indented more than the cursor's line, except for the closing bracket.
         return self._width < self._indent or (self._deeper and self._width == self._indent and byte not in b")]}")
 
     def _count(self, byte: int) -> None:

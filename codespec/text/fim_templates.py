@@ -209,10 +209,8 @@ class _Spelling:
         return (prompt[:first], other, one) if self.suffix_first else (prompt[:first], one, other)
 
     def _places(self, prompt: str, opens: str, divides: str) -> tuple[int, int, int] | None:
-        """Return the offsets of the three markers; a missing third marker counts as the end of the text.
-
-        Source text between the markers may contain balanced groups of the same markers.
-        """
+        """Return the offsets of the three markers; a missing third marker counts as the end of the text."""
+        # Source text between the markers may contain balanced groups of the same markers.
         if opens not in prompt or divides not in prompt or self.middle not in prompt:
             return None
         if not self.middle or self.prefix_last:

@@ -216,11 +216,9 @@ class TextTokenizer:
             raise TokenizerError("the tokenizer fails on the text", "change the text, or use another model") from error
 
     def _plan(self, text: str, batch: list[str]) -> list[int | bytes]:
-        """Append parts of a text to `batch`; return the indices of these parts, and the bytes to encode one by one.
-
-        Invalid UTF-8 and the space marker are encoded byte by byte. A string that is a control token or a byte piece is
-        split after its first character.
-        """
+        """Append parts of a text to `batch`; return the indices of these parts, and the bytes to encode one by one."""
+        # Invalid UTF-8 and the space marker are encoded byte by byte. A string that is a control token or a byte piece
+        # is split after its first character.
         if not self._trouble.search(text):
             batch.append(text)
             return [len(batch) - 1]
@@ -268,10 +266,8 @@ class TextTokenizer:
 
 
 def _trouble_pattern(facts: TokenizerFacts, control_names: Collection[str]) -> re.Pattern[str]:
-    """Return a capturing pattern of the strings that the library would not encode as plain text.
-
-    These strings are invalid UTF-8, the space marker and, for a Unigram tokenizer, control tokens and byte pieces.
-    """
+    """Return a capturing pattern of the strings that the library would not encode as plain text."""
+    # These strings are invalid UTF-8, the space marker and, for a Unigram tokenizer, control tokens and byte pieces.
     strings = {facts.marker} - {""}
     if facts.kind == "unigram":
         strings |= {name for name in control_names if len(name) > 1}

@@ -128,10 +128,8 @@ class CodeEnd:
             self._end_item(self._item)
 
     def _end_item(self, begun: bytes) -> None:
-        """End the completion at a comma that ends the item at the cursor.
-
-        The completion goes on if the comma ends its line and there is no text to the right of the cursor.
-        """
+        """End the completion at a comma that ends the item at the cursor."""
+        # The completion goes on if the comma ends its line and there is no text to the right of the cursor.
         state, at_cursor = self._state(), self.around.state
         if len(state.stack) != len(at_cursor.stack) or self._open < len(state.stack) or state.comment >= 0:
             self._pass_by(state)
@@ -224,11 +222,8 @@ class CodeEnd:
             self._end_above("the statement is complete" if self._goes_on else "the block is complete")
 
     def _is_part(self, first: bytes, word: str) -> bool:
-        """Return whether a line with the indent of the statement's first line belongs to the statement.
-
-        The line belongs if it follows a decorator or comment, or begins with a word such as `else` or with the opening
-        `{`.
-        """
+        """Return whether a line with the indent of the statement's first line belongs to the statement."""
+        # Such a line follows a decorator or comment, or begins with a word such as `else` or with the opening `{`.
         data = self.around.data
         if self._introduces or dangles(bytes(self._text[: max(0, self._line - 1)])):
             return bool(self._above.strip())
@@ -275,11 +270,9 @@ class CodeEnd:
             self._checkpoint = state
 
     def _follow_tail(self, byte: int) -> None:
-        """Process a byte of the rest of the line after a finished block.
-
-        The block may be followed by outer closing brackets, a terminator or the rest of the expression. A word such as
-        `else` ends the completion, because another block of the statement begins there.
-        """
+        """Process a byte of the rest of the line after a finished block."""
+        # The block may be followed by outer closing brackets, a terminator or the rest of the expression. A word such
+        # as `else` ends the completion, because another block of the statement begins there.
         after = bytes(self._text[self._tail :]).lstrip(b" \t")
         if not after or is_word(byte):
             return

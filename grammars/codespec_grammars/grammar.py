@@ -241,11 +241,8 @@ def mended(rules: LexerRules, text: bytes, state: LexState, suffix: bytes) -> tu
 
 
 def _find_closers(rules: LexerRules, stack: tuple[Entry, ...], suffix: bytes) -> tuple[bytes, bytes]:
-    """Return the closing delimiters to insert at the cursor, and those to append to the suffix.
-
-    A bracket or string that the suffix leaves open is closed at the cursor, except for a block, which may end after the
-    suffix.
-    """
+    """Return the closing delimiters to insert at the cursor, and those to append to the suffix."""
+    # A bracket or string that the suffix leaves open is closed at the cursor, but a block may end after the suffix.
     if stack and stack[-1][0].sort != BRACKET and not _ends_inside(stack[-1][0], suffix):
         at_tip, at_end = _find_closers(rules, stack[:-1], suffix)
         return stack[-1][0].close + at_tip, at_end

@@ -198,22 +198,17 @@ class Lexer:
         return opener.sort == BRACKET and not opener.block and not inside_text
 
     def _left_open_at(self, start: int, opened: int) -> int:
-        """Return the position at which a closing bracket is missing, or -1 if the bracket may be closed later.
-
-        `opened` is the position of the opening bracket, and `start` is the start of a new line. The closing bracket is
-        missing before the new line if that line begins with a word that never occurs inside brackets, or with a letter
-        and an indent no greater than that of the line with the opening bracket. If the line above is the head of a
-        block, the closing bracket is missing before the final colon of the head.
-        """
+        """Return the position at which a closing bracket is missing, or -1 if the bracket may be closed later."""
+        # `opened` is the position of the opening bracket, and `start` is the start of a new line.
         rules, text = self.rules, self.text
-        if rules.restart and rules.restart.match(text, start):
+        if rules.restart and rules.restart.match(text, start):  # the line begins with a word that no bracket contains
             return start
         if opened < 0:
             return -1
         first, above = indent_end(text, start), text.rfind(b"\n", 0, opened) + 1
         if text[first : first + 1].isalpha() and first - start <= indent_end(text, above) - above:
             return start
-        end = start - 1
+        end = start - 1  # if the line above is the head of a block, the bracket is missing before the head's colon
         if rules.heads is None or text.rfind(b"\n", above, end) >= 0 or not rules.heads.match(text, above):
             return -1
         shown = len(text[above:end].rstrip())

@@ -131,11 +131,9 @@ def _without_introduction(data: Language, text: bytes) -> bytes:
 
 
 def _find_closed(rules: LexerRules, before: bytes, stack: tuple[Entry, ...], suffix: bytes) -> tuple[Closed, ...]:
-    """Return where the suffix closes each open bracket, string or comment.
-
-    A closing delimiter at the start of a line closes the bracket that was opened on a line with the same indent, so
-    that a missing delimiter does not affect the others.
-    """
+    """Return where the suffix closes each open bracket, string or comment."""
+    # A missing delimiter does not affect the others: a closing delimiter at the start of a line closes the bracket
+    # that was opened on a line with the same indent.
     result = [Closed.NOWHERE] * len(stack)
     if not stack:
         return ()
@@ -162,11 +160,8 @@ def _find_closed(rules: LexerRules, before: bytes, stack: tuple[Entry, ...], suf
 
 
 def _still_open(stack: tuple[Entry, ...], right: bytes) -> tuple[Entry, ...]:
-    """Return the stack without its innermost string if the rest of the line is code and does not close it.
-
-    The text to the right of a single-line string is code; the text to the right of a longer string is code if it
-    consists of closing brackets.
-    """
+    """Return the stack without its innermost string if the rest of the line is code and does not close it."""
+    # Code follows a single-line string; a multi-line string is followed by code if only closing brackets are left.
     last = stack[-1][0]
     code = not last.multiline or (right.strip() and not right.strip(b" \t\r)]};,"))
     return stack[:-1] if last.sort == STRING and code and last.close not in right else stack

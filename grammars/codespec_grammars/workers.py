@@ -259,11 +259,8 @@ def serve_forks() -> None:
 
 
 def _serve(channel: socket.socket, life: socket.socket, service: Any, language: str) -> None:
-    """Answer the requests that arrive on `channel` until that socket is closed.
-
-    The operating system kills the process if it exceeds its limits, or with SIGIO when the client closes its end of the
-    socket `life`.
-    """
+    """Answer the requests that arrive on `channel` until that socket is closed."""
+    # The kernel kills the process if it exceeds its limits, or by SIGIO when the client closes its end of `life`.
     import fcntl  # not available on Windows
 
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
