@@ -10,11 +10,9 @@ FIELD = "\0"  # placeholder for the field's name in a fault's `what`
 
 
 def install_fix(extras: str = "", flags: str = "", folder: str = ".") -> str:
-    """Return the clause that tells the user how to install a package from its folder in codespec's checkout.
-
-    The clause names a folder instead of the package, because the package's name is not registered on the package index,
-    so anyone could register the name and run code on users' machines.
-    """
+    """Return the clause that tells the user how to install a package from its folder in codespec's checkout."""
+    # The clause names a folder, because the package's name is not registered on the package index, so anyone could
+    # register the name and run code on users' machines.
     package = f'"{folder}[{extras}]"' if extras else folder  # in quotes, because zsh expands brackets
     return f"run `{' '.join(['pip install', *flags.split(), package])}` in codespec's checkout"
 

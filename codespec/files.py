@@ -46,10 +46,7 @@ def open_regular(file: Path) -> BufferedReader:
 
 
 def read_regular(file: Path, most: int) -> bytes:
-    """Return the contents of a regular file of at most `most` bytes, following links.
-
-    Raises OSError (including Unreadable), and ValueError for an invalid path.
-    """
+    """Return the contents of a regular file of at most `most` bytes. Raises OSError, and ValueError for a bad path."""
     with open_regular(file) as opened:
         data = opened.read(most + 1)  # st_size is unreliable: it is 0 in /proc, and files can grow
     if len(data) > most:
@@ -58,10 +55,7 @@ def read_regular(file: Path, most: int) -> bytes:
 
 
 def read_named(file: Path) -> bytes:
-    """Return the contents of a regular file that the user named. Raises OSError or its subclass Unreadable.
-
-    Pipes and devices are refused, because reading them could block or exhaust memory.
-    """
+    """Return the contents of a regular file that the user named, at most MAX_NAMED bytes. Raises OSError."""
     if file.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file))
     return read_regular(file, MAX_NAMED)
@@ -202,10 +196,7 @@ class Kept(Generic[Result]):
         return kept
 
     def load(self, notes: MutableSequence[str]) -> Result | None:
-        """Return the saved result, or None if the file is missing or unusable.
-
-        A file with invalid content is renamed, so that it is reported only once and no data is lost.
-        """
+        """Return the saved result, or None if there is none. A corrupt file is renamed, so it is reported only once."""
         try:
             return self.parse(_content(read_json_file(self.file, finite=True)))
         except FileNotFoundError:

@@ -311,14 +311,11 @@ def tokenize_texts(target: TextTokenizer, drafter: TextTokenizer, texts: Sequenc
 def draft_perfectly(
     target: TextTokenizer, drafter: TextTokenizer, texts: Sequence[TokenizedText], tokens: int, most: int = POSITIONS
 ) -> PerfectDrafts:
-    """Draft about `tokens` target tokens at up to `most` evenly spaced positions, and count the tokens that survive.
-
-    With a shared vocabulary, all drafted tokens survive, because drafts are passed as token ids.
-    """
+    """Draft about `tokens` target tokens at up to `most` evenly spaced positions, and count the tokens that survive."""
     every = [(text, index) for text in texts for index in range(1, len(text.ids) - 3 * tokens)]
     places = [(text, index, text.ends[index - 1]) for text, index in every[:: max(1, -(-len(every) // most))]]
     at = [(text, index, start) for text, index, start in places if text.data[start] & 0xC0 != 0x80]  # whole characters
-    if target.fingerprint == drafter.fingerprint:
+    if target.fingerprint == drafter.fingerprint:  # all drafted tokens survive, because drafts are passed as token ids
         return PerfectDrafts(tokens, len(at), tokens * len(at), tokens * len(at))
     bytes_per_token = sum(len(text.data) for text in texts) / max(1, sum(len(text.ids) for text in texts))
     size = max(1, round(tokens * bytes_per_token))

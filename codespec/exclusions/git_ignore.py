@@ -212,13 +212,10 @@ def _source(answer: bytes) -> str:
 
 
 def state_of(path: Path) -> State:
-    """Return a value that changes whenever an ignore file changes, or None if the file does not exist.
-
-    Raises Unreadable for an inaccessible path, and for a device or a pipe, because reading one would block git.
-    """
+    """Return a value that changes whenever an ignore file changes, or None if there is no file. Raises Unreadable."""
     try:
         status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
+        if not stat.S_ISREG(status.st_mode):  # reading a device or a pipe would block git
             raise Unreadable("not a regular file")
     except OSError as error:
         if error.errno in NOT_THERE:

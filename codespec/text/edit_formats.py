@@ -112,11 +112,8 @@ def find_format(setting: str, model: str, tokenizer: TextTokenizer) -> EditForma
 
 
 def encode_parts(tokenizer: TextTokenizer, parts: Sequence[Part]) -> tuple[list[int], str]:
-    """Return the token ids of a prompt, and the prompt's text without control tokens.
-
-    Adjacent texts are encoded together, because a token may cross the boundary between them.
-    """
-    merged: list[Part] = []
+    """Return the token ids of a prompt, and the prompt's text without control tokens."""
+    merged: list[Part] = []  # adjacent texts are encoded together, because a token may cross their boundary
     for part in parts:
         if isinstance(part, str) and merged and isinstance(merged[-1], str):
             merged[-1] += part

@@ -74,14 +74,11 @@ class Layout:
         self.starts = [(place, head), *others][:PLACES]
 
     def keeps_block(self, path: str, snippets: Snippets, room: int) -> bool:
-        """Return whether the next prompt reuses the snippets of the last one.
-
-        Snippets that changed while the user keeps typing are not used yet, because the model would have to read the
-        whole prompt again.
-        """
+        """Return whether the next prompt reuses the snippets of the last one."""
         block = self.block
         if block.path != path or len(block.ids) > room or bool(block.snippets) != bool(snippets):
             return False
+        # New snippets wait until the user pauses, because the model would have to read the whole prompt again.
         typing = self.now - self.used <= PAUSE and self.now - block.made <= OLDEST
         return typing or block.snippets == tuple(snippets)
 

@@ -173,7 +173,8 @@ class ReadyMade:
     left_out: int = 0  # number of earlier files, which are ignored
 
 
-# A chat template puts this after a prompt that a client sends as a user's message.
+# A chat template puts this after a prompt that a client sends as a user's message. Nothing else may follow the last
+# marker, so that source text that mentions markers is not mistaken for a prompt.
 _CHAT_END = re.compile(
     r"\s*(?:(?:\[MIDDLE\]|<\|im_end\|>|<\|im_start\|>assistant|<end_of_turn>|<start_of_turn>model|<\|assistant\|>)\s*)*"
 )
@@ -251,15 +252,12 @@ _SPELLINGS = (
 
 
 def split_ready_made(prompt: str) -> ReadyMade | None:
-    """Return the parts of a prompt that contains a model family's markers as text, or None for any other text.
-
-    Only the end of a chat template may follow the last marker, so that source text that mentions markers is not
-    mistaken for a prompt. If the prefix is itself a ready-made prompt, the parts of this inner prompt are returned.
-    """
+    """Return the parts of a prompt that contains a model family's markers as text, or None for any other text."""
     outer = _split_once(prompt)
     if outer is None or outer.files or outer.suffix.strip():
         return outer
-    return _split_once(outer.prefix) or outer  # only once more, because a hostile prompt may nest thousands of times
+    # The prefix may be a ready-made prompt, but only once more: a hostile prompt may nest thousands of times.
+    return _split_once(outer.prefix) or outer
 
 
 def _split_once(prompt: str) -> ReadyMade | None:

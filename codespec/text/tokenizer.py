@@ -131,10 +131,8 @@ class TextTokenizer:
         return [self._matching(self._assemble(plan, encoded), piece) for plan, piece in zip(plans, pieces, strict=True)]
 
     def encode_inside(self, text: str, *, begins: bool = False) -> list[int]:
-        """Return the token ids of a text that follows other text; if `begins` is true, a dummy prefix is added.
-
-        The ids of recent long texts are cached, because the text after the cursor rarely changes while the user types.
-        """
+        """Return the token ids of a text that follows other text; if `begins` is true, a dummy prefix is added."""
+        # Long texts are cached, because the text after the cursor rarely changes while the user types.
         text = self._with_dummy_prefix(text) if begins else text
         return list(self._encode_long(text)) if len(text) >= MIN_REMEMBERED else self._spell_whole([text])[0]
 
@@ -282,11 +280,7 @@ def _any_of(strings: Collection[str], *, or_else: str = "") -> re.Pattern[str]:
 
 
 def byte_level_alphabet() -> dict[int, int]:
-    """Return GPT-2's byte alphabet, which maps a code point in a token string to a byte.
-
-    Printable Latin-1 characters map to themselves; the other 68 bytes are represented by the code points from 256 on,
-    in order.
-    """
+    """Return GPT-2's byte alphabet, which maps a code point in a token string to a byte."""
     itself = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     moved = [byte for byte in range(256) if byte not in set(itself)]
     return {**{byte: byte for byte in itself}, **{256 + place: byte for place, byte in enumerate(moved)}}

@@ -20,13 +20,10 @@ _LONG_LINE = 1024  # bytes of a line from which the start of the line is not lex
 
 
 class Scope(Enum):
-    """How much to complete: the line, the statement with its blocks, or the enclosing block.
-
-    `REST` means the rest of the line, and the lines inside the brackets that the line opens.
-    """
+    """How much to complete: the line, the statement with its blocks, or the enclosing block."""
 
     LINE = auto()
-    REST = auto()
+    REST = auto()  # the rest of the line, and the lines inside the brackets that the line opens
     STATEMENT = auto()
     BLOCK = auto()
 

@@ -171,11 +171,8 @@ def parse_start(lexer: Lexer, stack: tuple[Entry, ...]) -> int | None:
 
 
 def heads(lexer: Lexer, stack: tuple[Entry, ...], start: int) -> bytes:
-    """Return text that opens the brackets and strings open at `start`, to put before the text that begins at `start`.
-
-    Each line of the result is a source line that contains an opener, or the opener alone if that line is long or far
-    up.
-    """
+    """Return text that opens the brackets and strings open at `start`, to put before the text from `start` on."""
+    # Each line is a source line that contains an opener, or the opener alone if that line is long or far up.
     above = [entry for entry in stack if entry[1] < start]
     pieces, index = [], 0
     while index < len(above):
@@ -286,11 +283,7 @@ NOTHING = Captures()
 
 
 def look_up(tree: tree_sitter.Tree, contexts: tree_sitter.Query, tip: int, width: int, left: int) -> Captures:
-    """Return the captures around the placeholder of `width` bytes at offset `tip`; the last token ends at `left`.
-
-    The token before the cursor is looked up too, because at the end of a line the node at the cursor is often an outer
-    block.
-    """
+    """Return the captures around the placeholder of `width` bytes at offset `tip`; the last token ends at `left`."""
     import tree_sitter
 
     root = tree.root_node
@@ -304,6 +297,7 @@ def look_up(tree: tree_sitter.Tree, contexts: tree_sitter.Query, tip: int, width
             if start <= tip and end >= tip + width:
                 if inside is None or (end - start, -pattern) < inside[:2]:
                     inside = (end - start, -pattern, Context(name))
+            # At the end of a line, the node at the cursor is often an outer block, so the last token counts too.
             elif start < left == end and name in OF_LAST_TOKEN and (token is None or pattern >= token[0]):
                 token = (pattern, Context(name))
     around = nodes_around(root, tip, tip + width) if root.has_error else ()
@@ -340,11 +334,10 @@ class WindowService:
 
 
 class WindowParser:
-    """A parser for one language. A tree is valid only until the next text is parsed.
+    """A parser for one language. A tree is valid only until the next text is parsed."""
 
-    py-tree-sitter (0.25, 0.26) never frees the objects that a read callback returns. To limit the leak, each text is
-    copied to the end of a single buffer, and the callback returns the same view object for the same position.
-    """
+    # py-tree-sitter (0.25, 0.26) never frees the objects that a read callback returns. To limit the leak, each text is
+    # copied to the end of a single buffer, and the callback returns the same view object for the same position.
 
     def __init__(self, language: tree_sitter.Language) -> None:
         import tree_sitter

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from fnmatch import fnmatchcase
 from functools import cache
@@ -54,13 +55,10 @@ class StringRule:
 
 @dataclass(frozen=True, slots=True)
 class LiteralRule:
-    """A kind of string or comment whose opener is a regular expression.
-
-    In `close` and `close_pattern`, `{1}` stands for group 1 of the opener and `{pair}` for the bracket that closes that
-    group.
-    """
+    """A kind of string or comment whose opener is a regular expression."""
 
     pattern: str
+    # In the closers, `{1}` stands for group 1 of the opener and `{pair}` for the bracket that closes that group.
     close: str = ""  # text that closes the literal
     close_pattern: str = ""  # regular expression, by default for `close`; without both, the literal ends the file
     multiline: bool = True
@@ -164,12 +162,14 @@ def language_names() -> tuple[str, ...]:
 
 def find_language(language_id: str = "", path: str = "") -> str:
     """Return the name of a language, given an editor's language id or a file name, or "" if both are unknown."""
-    for data in languages().values():
-        if language_id and language_id in (data.name, *data.ids):
-            return data.name
+    return _find(languages(), language_id, path)
+
+
+def _find(table: Mapping[str, Language | Host], language_id: str, path: str) -> str:
     file = PurePath(path).name
-    of_file = (data.name for data in languages().values() if any(fnmatchcase(file, glob) for glob in data.files))
-    return next(of_file, "")
+    by_id = (name for name, data in table.items() if language_id and language_id in (name, *data.ids))
+    by_file = (name for name, data in table.items() if any(fnmatchcase(file, glob) for glob in data.files))
+    return next(by_id, next(by_file, ""))
 
 
 def load_language(folder: Path) -> Language:
@@ -282,7 +282,8 @@ class Host:
 def find_place(language_id: str, path: str, prefix: bytes, suffix: bytes) -> Place:
     """Return the language at the cursor of a file, and the text around the cursor in that language."""
     name = find_language(language_id, path)
-    return _inside(_host(language_id, path) or name, Place(name, prefix, suffix))
+    host = _find(_hosts(), language_id, "" if find_language(language_id) else path)
+    return _inside(host or name, Place(name, prefix, suffix))
 
 
 def _inside(host: str, place: Place, depth: int = 0) -> Place:
@@ -290,13 +291,6 @@ def _inside(host: str, place: Place, depth: int = 0) -> Place:
     if inner is None or depth == MAX_DEPTH:
         return place
     return _inside(inner.language, inner, depth + 1)
-
-
-def _host(language_id: str, path: str) -> str:
-    file = PurePath(path).name
-    by_id = (name for name, host in _hosts().items() if language_id in host.ids)
-    by_file = (name for name, host in _hosts().items() if any(fnmatchcase(file, glob) for glob in host.files))
-    return next(by_id, next(by_file, "") if not find_language(language_id) else "")
 
 
 def _region(name: str, place: Place) -> Place | None:

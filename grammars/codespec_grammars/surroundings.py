@@ -74,15 +74,12 @@ class Surroundings:
 def read_surroundings(
     language: str, prefix: bytes, suffix: bytes = b"", *, sent: Cursor | None = None
 ) -> Surroundings | None:
-    """Return the surroundings of the cursor between `prefix` and `suffix`, or None if the language has no grammar.
-
-    The text is not parsed, because the lexer and `sent`, the cursor as described by the language server, are enough.
-    """
+    """Return the surroundings of the cursor between `prefix` and `suffix`, or None if the language has no grammar."""
     tracker = ContextTracker(language, prefix, suffix, sent=sent)
     grammar, lexed = tracker.grammar, tracker.lexed
     if grammar is None or lexed is None:
         return None
-    cursor = tracker.context(parse=False)
+    cursor = tracker.context(parse=False)  # the lexer and the language server's cursor are enough
     before, state = lexed.text, lexed.state()
     opened, width = _opened(grammar.data, before, state, cursor)
     return Surroundings(

@@ -130,10 +130,8 @@ def _clean(text: bytes) -> bytes:
 
 
 def unseen(sent: Cursor, own: Cursor, lexed: LexedWindow) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
-    """Return the brackets, and the string or comment, that are open according to `sent` but begin above the window.
-
-    The string or comment is represented by the first multi-line opener that fits the context of `sent`.
-    """
+    """Return the brackets, and the string or comment, that are open according to `sent` but begin above the window."""
+    # The first multi-line opener that fits the context of `sent` represents the string or comment.
     openers, state = lexed.rules.openers, lexed.state()
     outer = sent.open_brackets.removesuffix(own.open_brackets)
     brackets = tuple((openers[mark], -1) for mark in (char.encode() for char in outer) if mark in openers)
