@@ -77,10 +77,7 @@ class PendingRequest:
 
 @dataclass(eq=False, slots=True)
 class DocumentState:
-    """The requests, streams and last answer of one document.
-
-    `typed_prefix` is the part of `streamed` that the user has typed.
-    """
+    """One document's requests, streams and last answer. The user has typed the `typed_prefix` of `streamed`."""
 
     newest: PendingRequest | None = None
     answering: list[PendingRequest] = field(default_factory=list)
@@ -127,22 +124,26 @@ class DocumentState:
         self.alternatives, self.alternatives_task = [], None
 
 
-# Starts a stream for completions, given the number of alternatives, or 0 for the best completion.
 Generate = Callable[[PendingRequest, list[CachedCompletion], int], "asyncio.Task[None]"]
 
 
 class Completer:
     """Answers the completion requests of one client.
 
+    `generate` starts a stream for completions, given the number of alternatives, or 0 for the best completion.
     `tell_more` notifies the client of a document's longer suggestion, or returns False if the settings forbid that.
     """
 
-    def __init__(self, tell_more: Callable[[Document], bool], counters: Counters, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        generate: Generate,
+        tell_more: Callable[[Document], bool],
+        counters: Counters,
+        clock: Callable[[], float],
+    ) -> None:
         self.from_cache = False  # whether the last answer came from the cache
         self.cache = CompletionCache()
-        self._tell_more = tell_more
-        self._counters = counters
-        self._clock = clock
+        self._generate, self._tell_more, self._counters, self._clock = generate, tell_more, counters, clock
         self._states = defaultdict[str, DocumentState](DocumentState)
 
     def receive(self, request: PendingRequest) -> None:
@@ -180,9 +181,7 @@ class Completer:
             state.stop()
         self.cache.forget(document.uri)
 
-    async def answer(
-        self, request: PendingRequest, generate: Generate, budget: float, alternatives: int
-    ) -> list[Suggestion]:
+    async def answer(self, request: PendingRequest, budget: float, alternatives: int) -> list[Suggestion]:
         """Wait at most `budget` seconds, and return the suggestions to show, best first. Raises ContentModified."""
         state = self._states[request.document.uri]
         if request.stale or not request.is_beside(state.newest):
@@ -194,16 +193,16 @@ class Completer:
         state.notified = False
         try:
             cached = self._find_cached(state, request)
-            completion = self._find_or_generate(state, request, generate, cached)
+            completion = self._find_or_generate(state, request, cached)
             missing = several - max(1, len(cached))
             if missing > 0 and not (completion.done and not completion.text):
                 state.stop_alternatives()
                 state.alternatives = [CachedCompletion(request.prompt) for _ in range(missing)]
-                state.alternatives_task = generate(request, state.alternatives, missing)
+                state.alternatives_task = self._generate(request, state.alternatives, missing)
                 self.cache.add(state.alternatives)
             await self._wait(state, request, completion, budget, several)
             if not completion.fits(request.prompt):  # the user typed ahead of it, and it grew differently
-                completion = self._find_or_generate(state, request, generate, self._find_cached(state, request))
+                completion = self._find_or_generate(state, request, self._find_cached(state, request))
                 await self._wait(state, request, completion, budget, several)
             before = state.shown if request.is_beside(state.answered) else None
             suggestions = self._suggestions(state, request, completion, several)
@@ -223,7 +222,7 @@ class Completer:
         return sorted(cached, key=lambda each: state.shown is None or each is not state.shown.completion)
 
     def _find_or_generate(
-        self, state: DocumentState, request: PendingRequest, generate: Generate, cached: list[CachedCompletion]
+        self, state: DocumentState, request: PendingRequest, cached: list[CachedCompletion]
     ) -> CachedCompletion:
         """Return a cached or streamed completion for the request, or start a new stream."""
         streamed, self.from_cache = state.streamed, bool(cached)
@@ -231,7 +230,7 @@ class Completer:
             completion = cached[0]
             self._counters.from_memory += 1
             if not completion.growing and not completion.done and not completion.resumed:
-                self._resume(state, request, generate, completion)
+                self._resume(state, request, completion)
             elif streamed is completion:
                 state.keep()
             return completion
@@ -240,14 +239,12 @@ class Completer:
             return streamed
         state.stop()
         completion = CachedCompletion(request.prompt)
-        self._stream(state, request, completion, generate(request, [completion], 0))
+        self._stream(state, request, completion)
         completion.listeners.append(lambda: self._grown(request.document, completion))
         self.cache.add([completion])
         return completion
 
-    def _resume(
-        self, state: DocumentState, request: PendingRequest, generate: Generate, completion: CachedCompletion
-    ) -> None:
+    def _resume(self, state: DocumentState, request: PendingRequest, completion: CachedCompletion) -> None:
         """Continue a stopped completion after its current text, unless the prompt becomes too long."""
         state.stop()
         completion.resumed = True
@@ -255,20 +252,17 @@ class Completer:
         if (prompt := request.prompt.extended(suggestion.rest)) is not None:
             offset = request.offset + len(suggestion.rest)
             onward = replace(request, prompt=prompt, offset=offset, explicit=False, resumes=True)
-            self._stream(state, request, completion, generate(onward, [completion], 0), suggestion.typed)
+            self._stream(state, onward, completion, suggestion.typed)
 
     def _stream(
-        self,
-        state: DocumentState,
-        request: PendingRequest,
-        completion: CachedCompletion,
-        task: asyncio.Task[None],
-        typed: int = 0,
+        self, state: DocumentState, request: PendingRequest, completion: CachedCompletion, typed: int = 0
     ) -> None:
+        """Stream more of a completion for a request after its current text, of which the user has typed a part."""
         self._counters.from_daemon += 1
-        state.streamed, state.task = completion, task
+        start = request.offset - len(completion.text)
         # A prompt with a selected item is not in the document, so no edit can follow it.
-        state.typed_prefix = TypedPrefix(-1) if request.selected else TypedPrefix(request.offset - typed, typed)
+        state.typed_prefix = TypedPrefix(-1) if request.selected else TypedPrefix(start, typed)
+        state.streamed, state.task = completion, self._generate(request, [completion], 0)
 
     async def _wait(
         self, state: DocumentState, request: PendingRequest, completion: CachedCompletion, budget: float, several: int

@@ -1,7 +1,4 @@
-"""Ask the daemon's model for the next edit, if the model was trained to predict edits.
-
-No daemon is started just to predict an edit.
-"""
+"""Ask a running daemon's model for the next edit, if the model was trained to predict edits."""
 
 from __future__ import annotations
 
@@ -151,16 +148,15 @@ def may_be_sent(change: Change) -> bool:
 
 def read_hunks(events: Sequence[dict[str, Any]], window: dict[str, Any], buffer: Buffer) -> list[Hunk]:
     """Convert the events for one place to hunks. Drop hunks outside the place's window or the document."""
-    start, end = window.get("start_row"), window.get("end_row")
-    hunks: list[Hunk] = []
+    start, end, hunks = window.get("start_row"), window.get("end_row"), list[Hunk]()
+    if not isinstance(start, int) or not isinstance(end, int):
+        return []
     for event in events:
         match event:
-            case {"start_row": int(first), "end_row": int(last), "text": str(text)}:
-                if not (isinstance(start, int) and isinstance(end, int) and start <= first <= last <= end):
-                    continue
+            case {"start_row": int(first), "end_row": int(last), "text": str(text)} if (
+                start <= first <= last <= min(end, len(buffer.lines))
+            ):
                 old = buffer.lines[first:last]
-                if last > len(buffer.lines):
-                    continue
                 if old and not old[-1]:  # the empty row after the last line break
                     old.pop()
                 hunks += split_hunk(first, old, buffer.whole_lines(text.replace("\n", buffer.newline)))

@@ -1,7 +1,4 @@
-"""Find the occurrences that refer to the same variable, function or import, in a syntax tree.
-
-The scope rules of each language are in its `names.toml`.
-"""
+"""Find the occurrences of a variable, function or import in a syntax tree, by the scope rules in `names.toml`."""
 
 from __future__ import annotations
 

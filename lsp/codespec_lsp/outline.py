@@ -104,7 +104,7 @@ def split_all(
     outlines: Sequence[tuple[str, Outline]], names: Container[str], type_name: str
 ) -> tuple[list[Snippet], list[Snippet]]:
     """Split files' outlines into wanted and other snippets. A file that defines the type `type_name` comes first."""
-    ordered = sorted(outlines, key=lambda each: not definitions_of(each[1], type_name))
+    ordered = sorted(outlines, key=lambda each: not type_name or all(block.name != type_name for block in each[1]))
     parts = [(path, split(blocks, names)) for path, blocks in ordered]
     wanted, others = ([Snippet(path, texts[part]) for path, texts in parts if texts[part]] for part in (0, 1))
     return wanted, others
@@ -118,11 +118,6 @@ def _joined(blocks: Outline, taken: Sequence[bool], first: Sequence[bool]) -> st
             left -= len(blocks[index].text)
             kept.add(index)
     return "".join(block.text for index, block in enumerate(blocks) if index in kept)
-
-
-def definitions_of(blocks: Outline, name: str) -> str:
-    """Return the text of the blocks that define a name."""
-    return "".join(block.text for block in blocks if block.name == name)[:MAX_OUTLINE] if name else ""
 
 
 def outline(root: tree_sitter.Node, source: bytes) -> Outline:

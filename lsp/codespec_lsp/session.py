@@ -62,7 +62,7 @@ class Session:
         self.dismissals = Dismissals(self.counters)
         self.daemon = daemon
         self.status = status
-        self.completer = Completer(tell_more, self.counters, clock)
+        self.completer = Completer(self._generate, tell_more, self.counters, clock)
         self._clock, self._warn = clock, warn
         self._warm_ups = WarmUps(self._read_ahead, daemon)
         self._folders: set[str] = set()
@@ -274,7 +274,7 @@ class Session:
         settings = self.settings
         budget = settings.invoked_budget_ms if request.explicit else settings.budget_ms
         try:
-            suggestions = await self.completer.answer(request, self._generate, budget / 1000, settings.alternatives)
+            suggestions = await self.completer.answer(request, budget / 1000, settings.alternatives)
         except ContentModified:
             self.counters.superseded += 1
             raise

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 import tree_sitter
 from codespec_grammars.grammar import load_grammar
-from codespec_lsp.outline import MAX_BLOCKS, MAX_OUTLINE, Block, definitions_of, outline, split, split_all
+from codespec_lsp.outline import MAX_BLOCKS, MAX_OUTLINE, Block, outline, split, split_all
 
 from tests.lsp.conversation import insertion, run
 from tests.lsp.fake_daemon import talking
@@ -205,7 +205,6 @@ def test_imported_names_come_first_and_what_they_mention() -> None:
     assert [each.path for each in first] == ["a.py"] and [each.path for each in rest] == ["b.py"]
     first, _ = split_all(files, {"Other", "Crate"}, "Crate")
     assert [each.path for each in first] == ["b.py", "a.py"], "the type's file comes first"
-    assert definitions_of(blocks, "Depot") == "class Depot:\n" and definitions_of(blocks, "") == ""
 
 
 def test_an_open_file_that_is_imported_brings_its_definitions() -> None:
