@@ -82,13 +82,11 @@ class CompletionCache:
             self._completions.popitem(last=False)
 
     def find(self, prompt: TextAround) -> list[CachedCompletion]:
-        """Return the completions that fit a prompt, except fully typed ones, starting with the most recently used.
-
-        A finished completion without text fits, because it shows that there is nothing to complete.
-        """
+        """Return the completions that fit a prompt, except fully typed ones, starting with the most recently used."""
         matches = []
         for completion in reversed(self._completions.values()):
             rest = completion.prompt.rest(prompt, completion.text)
+            # A finished completion without text fits, because it shows that there is nothing to complete.
             may_be_empty = completion.growing or (completion.done and not completion.text)
             if rest or (rest == "" and may_be_empty):
                 matches.append(completion)
@@ -334,11 +332,7 @@ def inline_item(suggestion: Suggestion, edit: EditRange) -> types.InlineCompleti
 
 
 def completion_list(suggestions: Sequence[Suggestion], word: EditRange) -> types.CompletionList:
-    """Return the list of items for textDocument/completion.
-
-    Clients filter the items by the `word` before the cursor. An item's filter text is longer than the word, so the item
-    stays in the list while the user types the item's text.
-    """
+    """Return a list of items whose filter texts begin with `word`, so that clients keep them while the user types."""
     items = []
     for index, suggestion in enumerate(suggestions):
         text = word.typed + _with_newline(suggestion.shown, word.newline)

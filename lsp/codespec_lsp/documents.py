@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from unicodedata import normalize
 from urllib.parse import quote, unquote_to_bytes
 
-from codespec_grammars import Place, find_language, find_place
+from codespec_grammars import find_language
 
 from codespec.api.limits import MAX_SIDE
 from codespec.api.types import Snippet
@@ -100,10 +100,6 @@ class Document:
     def language(self) -> str:
         """The name of the document's grammar, or ""."""
         return find_language(self.language_id, self.path)
-
-    def locate(self, prefix: bytes, suffix: bytes) -> Place:
-        """Return the language at a cursor, possibly an embedded language, and the surrounding text in that language."""
-        return find_place(self.language_id, self.path, prefix, suffix)
 
     @property
     def likely_position(self) -> TextPosition:

@@ -361,10 +361,7 @@ class ImportedFiles:
 
 
 def find_files(uri: str, rows: Sequence[str], rules: Rules, beside: int = 0) -> list[File]:
-    """Return the files that a document imports and up to `beside` other files of the document's folder.
-
-    All returned files are in the document's repository and may be sent under the rules. Blocks while reading files.
-    """
+    """Return the repository files that a document imports, and up to `beside` others of its folder, if sendable."""
     files = list[File]()
     try:
         file, repository = rules.repository_of(uri)

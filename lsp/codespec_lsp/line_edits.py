@@ -212,10 +212,7 @@ def _around(document: Document, edit: LineEdit, *, undo: bool = False) -> str:
 
 
 class Hunk(NamedTuple):
-    """A replacement of a document's rows [start_row, end_row), whose text is `old`, by the text `new`.
-
-    `old` and `new` have the document's line ends. A hunk with an empty `old` inserts `new` before `start_row`.
-    """
+    """A replacement of `old`, the document's rows [start_row, end_row), with `new`. Both texts have line ends."""
 
     start_row: int
     end_row: int

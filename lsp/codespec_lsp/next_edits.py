@@ -229,7 +229,6 @@ class NextEdits:
         return edit
 
     def _why_not_here(self, request: EditRequest) -> str:
-        """Return why the request's document gets no next edits, or ""."""
         if self._context.settings().next_edit == "off":
             return "Next edits are switched off (codespec.nextEdit)."
         if request.document.is_cell:
@@ -240,7 +239,6 @@ class NextEdits:
         return self._why_not(request.document) or long
 
     def _why_not_now(self, request: EditRequest) -> str:
-        """Return why there is no next edit at this time, or ""."""
         if not self.history.changes():
             return "Nothing was edited in the last five minutes."
         if request.trigger in ALWAYS:

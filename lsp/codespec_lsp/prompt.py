@@ -1,7 +1,4 @@
-"""Build the daemon request for a cursor: the text around it, its syntax, and snippets of other files.
-
-Requests respect the limits of their fields and contain no text of excluded files.
-"""
+"""Build requests to the daemon from the text around a cursor, its syntax, and snippets of files that may be sent."""
 
 from __future__ import annotations
 

@@ -38,10 +38,7 @@ AskNames = Callable[[str, str, Sequence[int]], Awaitable[SameName | None]]
 
 
 async def find_repeats(changes: Sequence[Change], lines: list[str], ask: AskNames) -> Sequence[Hunk]:
-    """Return hunks that repeat the rename made by the last change, starting with the hunks below that change.
-
-    `changes` are the document's changes, oldest first, and `lines` the document's lines with line ends.
-    """
+    """Return hunks that repeat the rename made by the last of a document's changes, hunks below that change first."""
     change, earlier = merge_last(changes), changes[:-1]
     renamed = renamed_name(change) if change is not None and lines[change.row : change.end] == change.new else None
     if change is None or renamed is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import PurePath
 from typing import Any
 
@@ -90,10 +91,8 @@ class Session:
         document = Document(uri, item["languageId"], version, buffer, spelled=item["uri"], file=file)
         self.documents[uri] = document
         self.edits.history.forget(document)  # the text may have changed while it was closed
-        document.syntax = DocumentSyntax(
-            *(document.language, document.locate, lambda: document.buffer.text, self._trees),
-            lambda: self._warn(UNPARSED.format(path=document.path)),
-        )
+        report = partial(self._warn, UNPARSED.format(path=document.path))
+        document.syntax = DocumentSyntax(document, self._trees, report)
         self._went_to(document)
 
     def changed(self, item: Mapping[str, Any], changes: Records) -> None:
@@ -220,10 +219,7 @@ class Session:
         *,
         whole: bool = False,
     ) -> PendingRequest | None:
-        """Create a request. Return None if the document is not open or the selected text is too long.
-
-        `whole` is set if the client can't extend a suggestion that was already shown.
-        """
+        """Create a request, or return None if the document is not open or the selected text is too long."""
         document = self.documents.get(canonical(uri))
         if document is None:
             self.status.document("The editor requested a completion in a file that it did not open: open it again.")

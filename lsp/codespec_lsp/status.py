@@ -114,10 +114,7 @@ class StatusLine:
 def explain(
     done: Mapping[str, Any], reason: str, milliseconds: float | None, *, from_cache: bool = False
 ) -> Iterator[str]:
-    """Yield sentences about the last answer, which took `milliseconds`, and about a `done` event.
-
-    `reason` is why the current document gets no completions. The `done` event is older than an answer `from_cache`.
-    """
+    """Yield sentences about the last answer and the last `done` event, which is older if the answer is `from_cache`."""
     if reason:
         yield reason
     if milliseconds is not None:
@@ -162,10 +159,7 @@ def speed_up(stats: Mapping[str, Any]) -> float | None:
 
 
 def read_model_offer(health: Health, settings: EditorSettings) -> dict[str, Any] | None:
-    """Return the daemon's offer to download a model, with the `command` to run if the user agrees.
-
-    Returns None if there is no offer, the settings name a model, or the daemon runs on another machine.
-    """
+    """Return the daemon's offer to download a model, or None if the settings name a model or another machine."""
     if health.state != "ready" or not health.offer or settings.model or not settings.daemon_is_here:
         return None
     model, size = health.offer.get("model"), health.offer.get("bytes")

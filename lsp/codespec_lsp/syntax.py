@@ -12,10 +12,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from itertools import pairwise, takewhile
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tree_sitter
-from codespec_grammars import Context, ContextTracker, Cursor, Place
+from codespec_grammars import Context, ContextTracker, Cursor, find_place
 from codespec_grammars.grammar import TEXT_LIKE, load_grammar, nodes_around
 from codespec_grammars.language import load_name_facts
 from codespec_grammars.lexer import kept_from
@@ -24,6 +24,9 @@ from codespec_grammars.workers import Worker, WorkerDied, prepare
 from codespec_lsp.buffer import Edit
 from codespec_lsp.name_scopes import SameName, find_same_name
 from codespec_lsp.outline import Block, Outline, outline
+
+if TYPE_CHECKING:
+    from codespec_lsp.documents import Document
 
 TREE_AFTER = 0.03  # seconds from a change to a parse: the completion is answered first
 AFRESH_AFTER = 2.0  # seconds without a change before a parse that does not reuse the old tree
@@ -44,26 +47,15 @@ STRINGS = ("string", "template_string", "raw_string_literal", "string_literal", 
 
 
 class DocumentSyntax:
-    """The syntactic state of one document.
+    """The syntactic state of one document. `report` is called if the document loses its tree."""
 
-    `language` is a grammar's name or "". `locate` finds the language at a cursor from the text before and after it.
-    `read` returns the document's text. `report` is called if the document loses its tree.
-    """
-
-    def __init__(
-        self,
-        language: str,
-        locate: Callable[[bytes, bytes], Place],
-        read: Callable[[], str],
-        trees: list[DocumentTree],
-        report: Callable[[], None],
-    ) -> None:
-        parsed = language if load_grammar(language) is not None else ""
+    def __init__(self, document: Document, trees: list[DocumentTree], report: Callable[[], None]) -> None:
+        parsed = document.language if load_grammar(document.language) is not None else ""
         if parsed:
             prepare(parsed)
-        self._locate = locate
+        self._document = document
         self._parse_from = 0.0  # monotonic time from which windows are parsed
-        self.tree = DocumentTree(parsed, read, trees, report)
+        self.tree = DocumentTree(parsed, lambda: document.buffer.text, trees, report)
         loop = asyncio.get_running_loop()
         self._refreshing = loop.create_task(self._refresh())
         self._at_rest = loop.call_later(AFRESH_AFTER, self._parse, self.tree.parse_afresh)
@@ -82,7 +74,8 @@ class DocumentSyntax:
 
     def find_cursor(self, prefix: str, suffix: str, bytes_before: int, in_document: bool) -> Cursor:
         """Return the syntax at the cursor between two texts. The tree is used only if both texts are `in_document`."""
-        place, now = self._locate(prefix.encode(), suffix[:MAX_AFTER].encode()), time.monotonic()
+        texts, now = (prefix.encode(), suffix[:MAX_AFTER].encode()), time.monotonic()
+        place = find_place(self._document.language_id, self._document.path, *texts)
         tracker = ContextTracker(place.language, place.prefix, place.suffix)
         tree = self.tree if in_document and not place.inside else None
         cursor = find_cursor(tracker, place.prefix, tree, bytes_before, parse=now >= self._parse_from)

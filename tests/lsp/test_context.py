@@ -6,14 +6,14 @@ import asyncio
 import random
 import sys
 import tracemalloc
-from functools import partial
 from pathlib import Path
 
 import pytest
-from codespec_grammars import Context, ContextTracker, Cursor, Place, workers
+from codespec_grammars import Context, ContextTracker, Cursor, workers
 from codespec_lsp import syntax
 from codespec_lsp.buffer import Buffer, Edit, TextPosition
 from codespec_lsp.completions import stable_prefix
+from codespec_lsp.documents import Document
 from codespec_lsp.prompt import build_prompt
 from codespec_lsp.syntax import MAX_TREES, SERVICE, Change, DocumentSyntax, DocumentTree, SyntaxTree
 
@@ -65,7 +65,7 @@ def test_after_a_text_that_breaks_its_grammar_windows_rest(monkeypatch: pytest.M
         texts: list[str] = []
         look_up = workers.look_up
         monkeypatch.setattr(workers, "look_up", lambda *request: texts.append(request[1]) or look_up(*request))
-        document = DocumentSyntax("yaml", partial(Place, "yaml"), lambda: "", [], lambda: None)
+        document = DocumentSyntax(Document("file:///a.yaml", "yaml", 1, Buffer("")), [], lambda: None)
         for key in ("", "a", "ab"):
             document.find_cursor("- " * 260 + key, "", 0, in_document=False)
         assert len(texts) == 1

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 
 import pytest
-from codespec_grammars import Place
 from codespec_grammars.language import language_names
 from codespec_lsp import syntax
 from codespec_lsp.buffer import Buffer, TextPosition
+from codespec_lsp.documents import Document
 from codespec_lsp.syntax import Change, DocumentSyntax, Outside, SyntaxTree
 
 from tests.grammars.fixtures import FOLDER
@@ -54,7 +53,7 @@ def test_a_document_at_rest_has_the_tree_of_its_text(monkeypatch: pytest.MonkeyP
 
     async def scenario() -> None:
         buffer = Buffer(BROKEN)
-        document = DocumentSyntax("ruby", partial(Place, "ruby"), lambda: buffer.text, [], lambda: None)
+        document = DocumentSyntax(Document("file:///a.rb", "ruby", 1, buffer), [], lambda: None)
         tree = document.tree
         await until(lambda: tree.parsed == 1)
         document.edited(buffer.replace(END_OF_CODE, END_OF_CODE, '"'))
