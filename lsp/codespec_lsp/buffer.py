@@ -212,10 +212,7 @@ class Buffer:
         return edit
 
     def change(self, start: tuple[int, int], end: tuple[int, int], text: str) -> Edit:
-        """Replace the text in a client's range, given as line and character numbers in the client's units.
-
-        In UTF-16, the range may begin or end inside a surrogate pair, and `text` may complete half a pair.
-        """
+        """Replace a client's range, which may split surrogate pairs, with a text that may complete a pair."""
         start, end = min(start, end), max(start, end)
         first, last = self.position(*start), self.position(*end)
         if self.encoding == "utf-16":
@@ -253,10 +250,7 @@ class Buffer:
         return self.lines[start.row][start.column :] + middle + self.lines[end.row][: end.column]
 
     def before(self, position: TextPosition, most: int, step: int) -> str:
-        """Return at most `most` characters before a position, from the start of a line if possible.
-
-        As the user types, the start of the returned text moves in steps of `step` characters.
-        """
+        """Return at most `most` characters before a position, from a start that moves in steps of `step` characters."""
         here = self.offset(position)
         if here <= most:
             return "".join(self.lines[: position.row]) + self.lines[position.row][: position.column]

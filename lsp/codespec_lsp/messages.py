@@ -316,23 +316,16 @@ async def _serve_tcp(port: int, defaults: EditorSettings, copilot: bool) -> int:
 
 async def wait_for_end(pid: int) -> None:
     """Wait until a process has exited. Its pipes may remain open, because other processes may have inherited them."""
-    if sys.platform == "linux":
-        await _wait_by_descriptor(pid)
-    else:
+    if sys.platform != "linux":
         runs = _windows_process(pid) if sys.platform == "win32" else lambda: _runs(pid)
         while runs():
             await asyncio.sleep(LOOK_EVERY)
-
-
-async def _wait_by_descriptor(pid: int) -> None:
-    """Wait on a process descriptor, which becomes readable even if the exited process remains a zombie."""
-    assert sys.platform == "linux"
+        return
     try:
-        process = os.pidfd_open(pid)
+        process = os.pidfd_open(pid)  # becomes readable even if the exited process remains a zombie
     except ProcessLookupError:
         return
-    ended = asyncio.Event()
-    loop = asyncio.get_running_loop()
+    ended, loop = asyncio.Event(), asyncio.get_running_loop()
     loop.add_reader(process, ended.set)
     try:
         await ended.wait()

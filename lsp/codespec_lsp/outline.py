@@ -150,9 +150,9 @@ def _children(parent: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
 
 
 def _head(child: tree_sitter.Node, node: tree_sitter.Node, source: bytes, *, deep: bool = False) -> list[str]:
-    """Return the lines of a definition's head and members, or [] for other nodes.
+    """Return the lines of the definition `node`, whose decorators are in `child`, or [] for other nodes.
 
-    `child` is the definition with its decorators. `deep` marks a nested definition, whose members are left out.
+    The members of a nested definition (`deep`) are left out.
     """
     end = _end_of_prototype(node)
     if end:
