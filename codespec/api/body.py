@@ -27,15 +27,12 @@ from typing import (
 from codespec_grammars import Context
 
 from codespec.api.limits import (
-    MAX_BRACKETS,
     MAX_CHANGE,
     MAX_CHANGES,
     MAX_COUNT,
-    MAX_DOCUMENT,
     MAX_FILES,
     MAX_NAME,
     MAX_PATH,
-    MAX_PLACES,
     MAX_PROBLEMS,
     MAX_SIDE,
     MAX_SNIPPETS,
@@ -72,7 +69,7 @@ class CursorBody(TypedDict, total=False):
     """The syntax at the cursor, as a language server reports it."""
 
     context: Annotated[str, ValueSpec("syntactic class of the cursor", choices=tuple(Context))]
-    open_brackets: Annotated[Texts, ValueSpec("open brackets, the outermost first", most=MAX_BRACKETS)]
+    open_brackets: Annotated[Texts, ValueSpec("open brackets, the outermost first", most=1024)]
     indent: Annotated[int, ValueSpec("expected indent of the next statement, in characters", least=0, most=MAX_COUNT)]
 
 
@@ -147,9 +144,9 @@ class EditBody(TypedDict, total=False):
         str, ValueSpec("name of the document; a newer request for edits of it cancels the older one", most=MAX_PATH)
     ]
     version: Annotated[int, ValueSpec("version of the document; not used", least=-MAX_COUNT - 1, most=MAX_COUNT)]
-    text: Required[Annotated[str, ValueSpec("the document, or whole lines of it around the places", most=MAX_DOCUMENT)]]
+    text: Required[Annotated[str, ValueSpec("the document, or whole lines of it around the places", most=2 * MAX_SIDE)]]
     first_row: Annotated[int, ValueSpec("row of the text's first line (default 0)", least=0, most=MAX_COUNT)]
-    places: Required[Annotated[list[int], ValueSpec("rows around which edits are looked for", most=MAX_PLACES)]]
+    places: Required[Annotated[list[int], ValueSpec("rows around which to look for edits", most=3)]]
     cursor: Annotated[PositionBody, ValueSpec("the cursor in the document")]
     history: Annotated[list[ChangeBody], ValueSpec("the latest changes, oldest first", most=MAX_CHANGES)]
     snippets: Annotated[list[FileBody], ValueSpec("pieces of other files", most=MAX_SNIPPETS)]

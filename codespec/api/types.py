@@ -23,15 +23,11 @@ FinishReason = Literal["stop", "length", "deadline", "cancelled"]
 Shape = Literal["auto", "line", "block", "raw"]
 Mode = Literal["exact", "fast"]
 Rule = Literal["match", "rejection"]
-# Fields of a request with a range, which is the same in `api.body` and the dialects.
+# Fields of both a request and a body.
 Temperature = Annotated[float, ValueSpec("0: greedy (default)", least=0, most=100)]
-TopK = Annotated[int, ValueSpec("number of likely tokens that may be chosen; 0: all", least=0, most=MAX_COUNT)]
 TopP = Annotated[float, ValueSpec("probability of the likely tokens that may be chosen", least=0, most=1)]
-MinP = Annotated[float, ValueSpec("least probability of a token, as a part of the likeliest's", least=0, most=1)]
-Penalty = Annotated[float, ValueSpec("above 1: tokens of the text become less likely", least=0.01, most=100)]
 Seed = Annotated[int, ValueSpec("the same seed gives the same text", least=-MAX_SEED - 1, most=MAX_SEED)]
 Choices = Annotated[int, ValueSpec("number of alternatives (default 1)", least=1, most=MAX_CHOICES)]
-Logprobs = Annotated[int, ValueSpec("likely tokens to report at each position", least=0, most=MAX_LOGPROBS)]
 Prediction = Annotated[
     str, ValueSpec("text that the completion will probably repeat; affects only its speed", most=MAX_PREDICTION)
 ]
@@ -67,10 +63,10 @@ class CompletionRequest:
     snippets: tuple[Snippet, ...] = ()
     max_tokens: int = 64  # 0: only prefill the prompt, for the next similar request
     temperature: Temperature = 0.0
-    top_k: TopK = 0
+    top_k: Annotated[int, ValueSpec("number of likely tokens to choose from; 0: all", least=0, most=MAX_COUNT)] = 0
     top_p: TopP = 1.0
-    min_p: MinP = 0.0
-    repetition_penalty: Penalty = 1.0
+    min_p: Annotated[float, ValueSpec("least probability, relative to the likeliest token's", least=0, most=1)] = 0.0
+    repetition_penalty: Annotated[float, ValueSpec("above 1: repeats become less likely", least=0.01, most=100)] = 1.0
     seed: Seed = 0
     n: Choices = 1
     stop: tuple[str, ...] = ()
@@ -87,7 +83,7 @@ class CompletionRequest:
     cursor: Cursor | None = None  # syntax at the cursor, from a language server; None: the text is lexed
     prompt_ids: tuple[int, ...] = ()  # a raw prompt in target tokens; drafters read `prefix` instead
     ends_at_control: bool = False  # every control token ends a raw text, not only those that end a generation
-    logprobs: Logprobs | None = None  # number of likely tokens with a log-probability; None: no log-probabilities
+    logprobs: Annotated[int | None, ValueSpec("likely tokens to report; None: none", least=0, most=MAX_LOGPROBS)] = None
     # "match": the seed alone determines the text. "rejection": the text depends on the drafts, but its distribution
     # does not, and a drafter must share the target's vocabulary.
     rule: Annotated[Rule, ValueSpec("how sampled drafts are verified", choices=get_args(Rule))] = "match"

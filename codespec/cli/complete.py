@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from codespec.api.config import EngineConfig
+from codespec.api.limits import MAX_SIDE
 from codespec.api.types import Completion, CompletionRequest, DoneEvent, Event, RoundEvent, TextEvent, event_from_json
 from codespec.cli.options import SETTINGS, Address, Parser, add_engine_options, choose_config, find_address, load_engine
-from codespec.client.daemon_client import completion_body
 from codespec.errors import ConfigError, DaemonError, RequestError
 from codespec.files import NotUtf8, decode_text, read_named
 from codespec.store.disk import say
@@ -124,7 +124,7 @@ def _events(address: Address, request: CompletionRequest) -> Iterator[Event]:
     """Yield a completion's events from a daemon. Raises RequestError for HTTP 400, DaemonError for other failures."""
     text = ""
     try:
-        for name, value in address.stream(completion_body(request), SECONDS):
+        for name, value in address.stream(_body(request), SECONDS):
             event = event_from_json(name, value, text)
             if isinstance(event, TextEvent):
                 text += event.text
@@ -134,6 +134,24 @@ def _events(address: Address, request: CompletionRequest) -> Iterator[Event]:
         if error.status == 400:
             raise RequestError(error.fault) from error
         raise
+
+
+def _body(request: CompletionRequest) -> dict[str, Any]:
+    """Build a request's JSON body, with no more text around the cursor than a daemon accepts."""
+    body: dict[str, Any] = {
+        "prefix": request.prefix[-MAX_SIDE:],
+        "suffix": request.suffix[:MAX_SIDE],
+        "path": request.path,
+        "max_tokens": request.max_tokens,
+        "temperature": request.temperature,
+        "seed": request.seed,
+        "shape": request.shape,
+        "heal": request.heal,
+        "token_ids": True,
+    }
+    if request.speculate is not None:
+        body["speculate"] = request.speculate
+    return body
 
 
 def why_empty(done: Completion) -> list[str]:

@@ -6,15 +6,10 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
-from codespec.api.limits import MAX_SIDE
 from codespec.client.connections import EventReader, HttpReply, NotHttp, ProvenConnections, as_object
 from codespec.errors import Absent, ConfigError, DaemonError, Fault, Unproven, quoted
-
-if TYPE_CHECKING:
-    from codespec.api.body import CompletionBody
-    from codespec.api.types import CompletionRequest
 
 HEALTH_SECONDS = 2.0  # time limit of a health check
 MAX_RETRY_AFTER = 86_400.0  # seconds; a daily limit can take a day to reset
@@ -152,24 +147,6 @@ class DaemonClient:
         except NotHttp as error:
             fix = self._connections.fix
             raise DaemonError(f"The program at {self.url} is not a codespec daemon ({error})", fix) from error
-
-
-def completion_body(request: CompletionRequest) -> CompletionBody:
-    """Build a completion request's JSON body, cutting the text around the cursor to the size that a daemon accepts."""
-    body: CompletionBody = {
-        "prefix": request.prefix[-MAX_SIDE:],
-        "suffix": request.suffix[:MAX_SIDE],
-        "path": request.path,
-        "max_tokens": request.max_tokens,
-        "temperature": request.temperature,
-        "seed": request.seed,
-        "shape": request.shape,
-        "heal": request.heal,
-        "token_ids": True,
-    }
-    if request.speculate is not None:
-        body["speculate"] = request.speculate
-    return body
 
 
 async def _refusal(reply: HttpReply) -> DaemonError:

@@ -8,13 +8,11 @@ template is too slow.
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from codespec.files import parse_json
@@ -41,8 +39,10 @@ def render(conversation: Mapping[str, Any]) -> dict[str, str]:
 
 
 def main() -> None:
+    from codespec_grammars.workers import bound_memory
+
     _environment()  # imports Jinja before the memory is limited
-    _bound_memory()
+    bound_memory(MEMORY)
     _write({})
     for line in sys.stdin.buffer:
         signal.alarm(2 * SECONDS)  # if the daemon, which kills this process sooner, is gone
@@ -100,18 +100,6 @@ def _environment() -> ImmutableSandboxedEnvironment:
 def _write(reply: Mapping[str, str]) -> None:
     sys.stdout.buffer.write(json.dumps(reply).encode() + b"\n")
     sys.stdout.buffer.flush()
-
-
-def _bound_memory() -> None:
-    """Limit the address space to its current size plus MEMORY, if /proc reports the current size."""
-    import resource
-
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-    except OSError:
-        return
-    most = pages * os.sysconf("SC_PAGE_SIZE") + MEMORY
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
 if __name__ == "__main__":
