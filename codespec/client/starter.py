@@ -43,7 +43,7 @@ LISTEN_SECONDS = 60.0  # until a new daemon listens, before it loads its models
 END_SECONDS = 40.0  # until a daemon has finished its open requests and exited
 EXIT_SECONDS = 2.0  # until an exiting process has released its memory
 _KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # on Windows, SIGTERM kills
-# A daemon may outlive its Starter. Only a process whose `Popen` object is kept can be reaped after it has exited.
+# A daemon may outlive its Starter. The `Popen` object of a process is needed to reap it.
 _started: list[subprocess.Popen[bytes]] = []
 
 

@@ -94,7 +94,7 @@ def follow_keys(daemon: Daemon, *, by_signal: bool = True) -> asyncio.Task[NoRet
     keyring, woken = daemon.keyring, asyncio.Event()
     if keyring is None:
         return None
-    if by_signal:  # without a keys file, SIGHUP ends the daemon when its terminal is closed
+    if by_signal:  # without a keys file, SIGHUP should end the daemon, as when a terminal closes
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, woken.set)
     return asyncio.create_task(watch(keyring, woken, daemon.revoke))
 

@@ -69,7 +69,7 @@ class Loaded:
     drafter: str = "none"  # the drafter's name
     model: str = ""  # the `model` setting ("": none)
     offer: Entry | None = None  # a better model to pull
-    no_fim: str = ""  # why the model can't fill in the middle, if its tokenizer does not tell
+    no_fim: str = ""  # why the model can't fill in the middle, if its tokenizer can't show that
     names: tuple[str, ...] = ()  # all values of the setting `model` that select this model
 
     @classmethod

@@ -95,7 +95,7 @@ def test_an_edit_takes_back_no_change_and_changes_no_white_space_alone() -> None
         return request.prediction.replace("row 12\n", "debug()\nrow 12\n")
 
     deleted = ask(add, history(12, "debug()\n", ""))
-    assert not edits(deleted) and ends_of(deleted) == [(0, False, "The model takes back what was just changed.")]
+    assert not edits(deleted) and ends_of(deleted) == [(0, False, "The model's edit would undo a recent change.")]
     written = ask(lambda request: request.prediction.replace("row 12\n", "old\n"), history(12, "old\n", "row 12\n"))
     assert not edits(written) and ends_of(written) == ends_of(deleted)
     removed = ask(lambda request: request.prediction.replace("row 12\n", ""), history(12, "", "row 12\n"))

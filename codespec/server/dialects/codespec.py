@@ -29,7 +29,7 @@ from codespec.text.edit_formats import AnswerReader, EditFormat, LineHunk, Windo
 from codespec.text.edit_prompt import Change, EditContext, build_edit_prompt
 
 UNCHANGED = "The model leaves these lines as they are."
-REVERT = "The model takes back what was just changed."
+REVERT = "The model's edit would undo a recent change."
 CUT = {
     "length": "The answer was cut at max_tokens before it ended.",
     "deadline": "The answer was cut at deadline_ms before it ended.",
@@ -195,7 +195,7 @@ def prepare(daemon: Daemon, wanted: EditRequest) -> list[Answer]:
 
 def _prepare_place(loaded: Loaded, form: EditFormat | str, wanted: EditRequest, number: int, row: int) -> Answer:
     if isinstance(form, str):
-        return Answer(number, row, wanted.context, reason=f"There are no edits here ({form}).")
+        return Answer(number, row, wanted.context, reason=f"The daemon suggests no edits ({form}).")
     prompt = build_edit_prompt(
         loaded.tokenizer,
         form,
@@ -267,7 +267,9 @@ class Answer:
         for hunk in hunks:
             mark = next((mark for mark in self._marks if mark and any(mark in line for line in hunk.lines)), "")
             if mark and not self.reason:
-                self.reason = UNCHANGED if mark == self._marks[-1] else f"The answer holds {mark}, which is not code."
+                self.reason = (
+                    UNCHANGED if mark == self._marks[-1] else f"The text has {mark}, which is not code."
+                )
             if self.reason:
                 return
             start, end = self._rows[0] + hunk.start, self._rows[0] + hunk.end

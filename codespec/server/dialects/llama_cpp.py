@@ -34,7 +34,7 @@ COMPLETION_NAMES = {
 MAX_CONTENT = 1 << 18  # characters of a text to tokenize, which takes a few tenths of a second
 WARM_UP_MS = 10_000.0  # time limit of a request for no tokens, whose reply no client waits for
 STOP_TYPES = {"stop": "eos", "length": "limit", "deadline": "limit", "cancelled": "none"}
-FREE = "the engine writes free text"
+FREE = "output can't be constrained"
 LLAMA_CPP = {
     **shared.MAX_LIKELY,
     "dry_multiplier": Unread(shared.SAMPLER, (0,)),
@@ -44,17 +44,17 @@ LLAMA_CPP = {
     "adaptive_target": Unread(shared.SAMPLER, (-1,)),
     "min_keep": Unread(shared.SAMPLER, (0, 1)),
     "logit_bias": Unread("the engine has no token biases", ([], {})),
-    "ignore_eos": Unread("a text ends where the model ends it", (False,)),
+    "ignore_eos": Unread("the model determines the length of its text", (False,)),
     "grammar": Unread(FREE, ("",)),
     "json_schema": Unread(FREE),
     "lora": Unread("the daemon serves one model, with its adapter merged", ([], "")),
     "image_data": Unread(shared.TEXT, ([],)),
-    "post_sampling_probs": Unread("probabilities are the model's", (False,)),
+    "post_sampling_probs": Unread("only the model's own probabilities are sent", (False,)),
     "samplers": Unread("top_k, top_p, min_p and temperature apply in the engine's order", ([], ""), noted=True),
     "return_progress": Unread("a prompt's progress is not sent", (False,), noted=True),
-    "timings_per_token": Unread("timings come at the end", (False,), noted=True),
+    "timings_per_token": Unread("timings are sent at the end", (False,), noted=True),
 }
-INFILL = {**LLAMA_CPP, "n_probs": Unread("/completion has them", (0,))}
+INFILL = {**LLAMA_CPP, "n_probs": Unread("only /completion sends probabilities", (0,))}
 
 
 @dataclass(frozen=True, slots=True)

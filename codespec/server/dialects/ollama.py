@@ -23,21 +23,22 @@ from codespec.server.dialects.shared import Unread
 from codespec.server.wire import Fields, StreamReply, clip, dump, error_reply, read_fields, reply
 
 NAMES = {"prefix": "prompt", "prompt_ids": "prompt", "max_tokens": "options.num_predict"}
-AS_IT_IS = "the prompt is continued as it is"
+UNCHANGED = "the prompt is continued unchanged"
+LOGPROBS = "only the OpenAI endpoints send log-probabilities"
 OLLAMA = {
     "images": Unread(shared.TEXT, ([],)),
     "format": Unread(shared.TEXT, ("",)),
-    "logprobs": Unread("/v1/completions has them", (False,)),
-    "top_logprobs": Unread("/v1/completions has them", (0,)),
-    "system": Unread(AS_IT_IS, ("",)),
-    "template": Unread(AS_IT_IS, ("",)),
-    "context": Unread(AS_IT_IS, ([],)),
-    "think": Unread(AS_IT_IS, (False, "")),
+    "logprobs": Unread(LOGPROBS, (False,)),
+    "top_logprobs": Unread(LOGPROBS, (0,)),
+    "system": Unread(UNCHANGED, ("",)),
+    "template": Unread(UNCHANGED, ("",)),
+    "context": Unread(UNCHANGED, ([],)),
+    "think": Unread(UNCHANGED, (False, "")),
 }
 OLLAMA_OPTIONS = {
     **shared.MAX_LIKELY,
     "penalize_newline": Unread("repeat_penalty counts all tokens", (True,)),
-    "num_ctx": Unread("the daemon's context serves all requests", noted=True),
+    "num_ctx": Unread("the daemon sets the context size", noted=True),
 }
 NANOSECONDS = 1_000_000  # per millisecond
 INSERT_TEMPLATE = "{{ .Prompt }}{{ if .Suffix }}{{ .Suffix }}{{ end }}"  # Continue needs .Suffix to fill in

@@ -35,7 +35,7 @@ ROLES = {"system": "system", "developer": "system", "user": "user", "assistant":
 MAX_MESSAGES = 1024
 MAX_LEGACY_LOGPROBS = 5
 FINISH = {"stop": "stop", "length": "length", "deadline": "length", "cancelled": "stop"}
-MISTRAL = {"min_tokens": Unread("a text ends where the model ends it", (0,))}
+MISTRAL = {"min_tokens": Unread("the model determines the length of its text", (0,))}
 OPENAI = {
     "frequency_penalty": Unread("the engine has only repetition_penalty", (0,)),
     "presence_penalty": Unread("the engine has only repetition_penalty", (0,)),
