@@ -172,12 +172,17 @@ def new_session(client: DaemonClient) -> Session:
     return Session(daemon, status, lambda document: False, clock, lambda sentence: None)
 
 
+def uri_of(place: Place, number: int = 0) -> tuple[str, str]:
+    """Return the URI of a place's document, which `number` makes unique, and its language id."""
+    uri = f"file:///places/{number}/place.{SUFFIXES.get(place.language, place.language)}"
+    return uri, IDS.get(place.language, place.language)
+
+
 async def suggest(place: Place, client: DaemonClient, number: int = 0) -> Judged:
     """Return the language server's suggestion at a place. `number` makes the document's URI unique."""
     session = new_session(client)
     session.use(EditorSettings(budget_ms=MAX_MS))
-    uri = f"file:///places/{number}/place.{SUFFIXES.get(place.language, place.language)}"
-    language = IDS.get(place.language, place.language)
+    uri, language = uri_of(place, number)
     session.opened({"uri": uri, "languageId": language, "version": 1, "text": place.before + place.after})
     row, column = place.before.count("\n"), len(place.before.rpartition("\n")[2])
     request = session.receive(uri, types.Position(row, column), explicit=False)

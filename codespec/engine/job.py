@@ -13,6 +13,8 @@ from collections.abc import AsyncIterator, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
+from codespec_grammars import ContextTracker, Cursor, find_place
+
 from codespec.api.types import (
     Completion,
     CompletionRequest,
@@ -303,7 +305,16 @@ def follow_up(request: CompletionRequest, messages: Collection[Message]) -> Comp
     text = "".join(message.text for message in messages if isinstance(message, TextEvent))
     if reasons not in (["stop"], ["length"]) or not text.strip():
         return None
-    return replace(request, prefix=request.prefix + text, prediction="", deadline_ms=None)
+    cursor = request.cursor and _cursor_after(request, text)
+    return replace(request, prefix=request.prefix + text, cursor=cursor, prediction="", deadline_ms=None)
+
+
+def _cursor_after(request: CompletionRequest, text: str) -> Cursor:
+    """Predict the cursor that the language server sends after `text`. `answers` checks the prediction."""
+    place = find_place(request.language, request.path, request.prefix.encode(), request.suffix.encode())
+    tracker = ContextTracker(place.language, place.prefix, place.suffix, sent=request.cursor)
+    tracker.advance(text.encode())
+    return tracker.context(parse=False)
 
 
 def empty_completions(request: CompletionRequest, reason: FinishReason) -> list[Event]:
