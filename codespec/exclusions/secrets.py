@@ -5,8 +5,7 @@ gitleaks, github/gitignore, Continue and Zed. Source code that handles secrets (
 secret, so a source file is a secret file only if its name begins with a dot or is listed in full.
 
 Secret lines are never included in the prompt of another file. A line is secret if it is part of a private key, or
-contains a token with a known prefix or a URL with a password (`scheme://user:password@host`). The search for secret
-lines takes linear time.
+contains a token with a known prefix or a URL with a password (`scheme://user:password@host`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The prompt formats of next-edit models: load the formats, recognize clients' prompts, and parse models' answers.
 
 The file edit_formats.toml defines each format: the lines of the window to rewrite, the parts of a prompt, and the texts
-that end an answer. The module `text.edit_prompt` builds prompts. If a client's prompt contains control tokens as text,
-only the control tokens of the prompt's format are converted to token ids.
+that end an answer. If a client's prompt contains control tokens as text, only the control tokens of the prompt's format
+are converted to token ids.
 
 A model's answer is a new version of the lines in the window. `AnswerReader` compares whole lines and returns each hunk
 as soon as the answer matches the old lines again. A match requires two equal lines with letters or any three equal

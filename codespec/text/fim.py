@@ -2,8 +2,7 @@
 
 The layout of a document's prompts is reused while the user types, so that consecutive prompts begin with the same
 tokens and the model reads only new text. A prompt does not depend on requests for other documents. The cost of building
-a prompt depends on the token budget, not on the length of the text. Control tokens in source text are encoded as plain
-text.
+a prompt depends on the token budget, not on the length of the text. Control tokens in source text are encoded as text.
 """
 
 from __future__ import annotations

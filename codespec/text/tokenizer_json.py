@@ -8,8 +8,7 @@ enough, because Qwen declares its FIM tokens as ordinary added tokens, just as G
 and HTML tags.
 
 Regular expressions are first tried on short texts in a separate process, because a match that backtracks forever holds
-the interpreter's lock, ignores signals and would hang the daemon. `python -m codespec.text.tokenizer_json` is the
-command of the separate process, which reads a pre-tokenizer from stdin and splits the short texts.
+the interpreter's lock, ignores signals and would hang the daemon.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 A tracker whose text has grown gives the same result as a new tracker for the whole text. The context is taken from the
 syntax tree if the tree has no error between the cursor and the captured node. If there is such an error, the context is
-taken from the lexer, which does not depend on text after the cursor. Indents are counted in characters: a tab counts as
-one.
+taken from the lexer, which does not depend on text after the cursor. Indents are counted in characters.
 """
 
 from __future__ import annotations
