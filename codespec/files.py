@@ -71,7 +71,7 @@ def read_text(file: Path) -> str:
 
 
 def decode_text(data: bytes) -> str:
-    """Decode UTF-8 without the byte-order mark. Line endings are not changed. Raises NotUtf8."""
+    """Decode UTF-8 without the byte-order mark, and keep the line endings. Raises NotUtf8."""
     try:
         return without_mark(data).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -100,7 +100,7 @@ class TooLarge(ValueError):
 
 
 def parse_json(data: bytes | bytearray, max_values: int = MAX_JSON_VALUES, *, finite: bool = False) -> Any:
-    """Parse UTF-8 JSON. If `finite` is true, NaN and Infinity are invalid.
+    """Parse UTF-8 JSON, in which NaN and Infinity are invalid if `finite` is true.
 
     Raises TooLarge for excessive nesting or too many values, and ValueError if the data is not valid JSON.
     """
@@ -125,8 +125,9 @@ def read_json(file: Path) -> dict[str, Any]:
     except OSError as error:
         raise TokenizerError(f"{file} can't be read ({error.strerror})", "make the file readable") from error
     except ValueError as error:
-        fix = "fetch the model again, or save the file as UTF-8 without a byte-order mark"
-        raise TokenizerError(f"{file} is not valid JSON", fix) from error
+        raise TokenizerError(
+            f"{file} is not valid JSON", "fetch the model again, or save it as UTF-8 without a byte-order mark"
+        ) from error
     if not isinstance(value, dict):
         raise TokenizerError(f"{file} does not contain a JSON object", "fetch the model again")
     return value

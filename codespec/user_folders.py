@@ -38,7 +38,7 @@ def at_home(name: str) -> str:
 
 
 def named_path(name: str) -> Path:
-    """Return the path that a user typed, with a leading `~` expanded. Raises ConfigError like `at_home`."""
+    """Return the path that a user typed, with a leading `~` expanded. Raises ConfigError for an invalid path."""
     return Path(at_home(name))
 
 
@@ -87,8 +87,8 @@ def own_folder() -> Path:
         folder = make_state_folder()
         check_folder()
     except OSError as error:
-        problem = f"The folder {state_folder()} can't be created ({error.strerror})"
-        raise ConfigError(problem, "free disk space, or set XDG_STATE_HOME to another folder") from error
+        folder, fix = state_folder(), "free disk space, or set XDG_STATE_HOME to another folder"
+        raise ConfigError(f"The folder {folder} can't be created ({error.strerror})", fix) from error
     return folder
 
 
@@ -104,18 +104,19 @@ def check_folder() -> None:
 
 def read_secret() -> bytes:
     """Return the user's secret, creating it on first use. Raises ConfigError if others could have read the secret."""
-    file, fix = own_folder() / "secret", "delete the file, and restart the daemon"
+    file = own_folder() / "secret"
     try:
         if not os.path.lexists(file):
             _make_secret(file)
         status = file.lstat()  # rejects symbolic links, whose mode allows everyone
         if not _is_ours(status) or _allows(status, _OTHERS):
-            raise ConfigError(f"Other users could have read the secret in {file}", fix)
+            raise ConfigError(f"Other users could have read the secret in {file}", "delete it and restart the daemon")
         secret = read_regular(file, SECRET_BYTES)
         if len(secret) != SECRET_BYTES:
             raise Unreadable(f"shorter than {SECRET_BYTES} bytes")
     except OSError as error:
-        raise ConfigError(f"The secret in {file} can't be used ({error.strerror or error})", fix) from error
+        why = error.strerror or error
+        raise ConfigError(f"The secret in {file} can't be used ({why})", "delete it and restart the daemon") from error
     return secret
 
 

@@ -143,7 +143,7 @@ class _Repository:
         return _source(self._answer(self._process, question))
 
     def _answer(self, process: subprocess.Popen[bytes], question: bytes) -> bytes:
-        """Return git's answer: four fields, each followed by NUL. Raises TimeoutError, or OSError if git exits."""
+        """Return git's answer: four fields, each followed by NUL. Raises TimeoutError, and OSError if git exits."""
         late = threading.Event()
 
         def stop() -> None:

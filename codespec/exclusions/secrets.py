@@ -171,7 +171,7 @@ def _seen(text: str) -> str:
 
 
 def without_secrets(text: str) -> str:
-    """Replace the secret lines of a text with empty lines. Line numbers and line endings do not change."""
+    """Replace the secret lines of a text with empty lines, and keep the line endings."""
     rows = secret_rows(text)
     if not rows:
         return text

@@ -198,8 +198,8 @@ class TextTokenizer:
         for piece, ids in zip(pieces, spelled, strict=True):
             end = sum([len(self.token_bytes[number]) for number in ids])
             if end != len(piece):
-                what = f"the tokenizer cannot encode {_character_at(piece, end)!r}"
-                raise TokenizerError(what, "remove the character, or use a model that has byte tokens")
+                lost = _character_at(piece, end)
+                raise TokenizerError(f"the tokenizer can't encode {lost!r}", "use a model that has byte tokens")
         return spelled
 
     def _encode(self, batch: list[str]) -> list[list[int]]:
@@ -259,8 +259,8 @@ class TextTokenizer:
         for probe, ids in zip(probes, self.spell(probes), strict=True):
             end = len(self.decode_bytes(ids))
             if end != len(probe):
-                what = f"text does not survive this tokenizer, which loses {_character_at(probe, end)!r}"
-                raise TokenizerError(what, "use a model whose tokenizer covers all bytes")
+                lost = _character_at(probe, end)
+                raise TokenizerError(f"the tokenizer loses {lost!r}", "use a model whose tokenizer encodes all bytes")
 
 
 def _trouble_pattern(facts: TokenizerFacts, control_names: Collection[str]) -> re.Pattern[str]:
@@ -336,8 +336,7 @@ def _to_bytes(text: str) -> bytes:
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError as error:
-        what = f"the text contains a lone surrogate at character {error.start}"
-        raise TokenizerError(what, "send valid Unicode text without lone surrogates") from error
+        raise TokenizerError(f"character {error.start} is a lone surrogate", "send valid Unicode text") from error
 
 
 def _character_at(data: bytes, start: int) -> str:

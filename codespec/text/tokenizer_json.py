@@ -134,8 +134,7 @@ def read_vocabulary(backend: Tokenizer, document: Document) -> dict[str, int]:
         vocab = dict(backend.get_vocab(with_added_tokens=True))
     last = max(vocab.values(), default=0)
     if last >= _HOLES * len(vocab) + _SPARE_IDS:
-        what = f"tokenizer.json has {len(vocab)} tokens, and one has the id {last}"
-        raise TokenizerError(what, "fetch the model again")
+        raise TokenizerError(f"tokenizer.json has {len(vocab)} tokens but the id {last}", "fetch the model again")
     return vocab
 
 
@@ -189,8 +188,7 @@ def _types(document: Document, section: str) -> list[str]:
 def _kind(document: Document, model: Document) -> Kind:
     name = str(model.get("type") or ("BPE" if "merges" in model else "unknown"))
     if model.get("continuing_subword_prefix") or model.get("end_of_word_suffix") or name == "WordPiece":
-        what = f"the {name} tokenizer marks words instead of keeping spaces, so text does not survive it"
-        raise TokenizerError(what, "use a model with a byte-level or SentencePiece tokenizer")
+        raise TokenizerError(f"the {name} tokenizer loses spaces", "use a model with a byte-level tokenizer")
     sections = ("normalizer", "pre_tokenizer", "decoder")
     if any("ByteLevel" in _types(document, section) for section in sections) and name in ("BPE", "WordLevel"):
         return "byte-level"
@@ -217,8 +215,7 @@ def _marker(document: Document) -> str:
 def _refuse_lossy_normalizer(document: Document, marker: str) -> None:
     for part in _components(document.get("normalizer")):
         if not _keeps_text(part, marker):
-            what = f"the tokenizer's normalizer {part['type']} changes text, so code would not survive byte for byte"
-            raise TokenizerError(what, "use a model whose tokenizer leaves text unchanged")
+            raise TokenizerError(f"the normalizer {part['type']} changes text", "use a model with another tokenizer")
 
 
 def _keeps_text(part: Document, marker: str) -> bool:
@@ -329,10 +326,9 @@ def try_out(pre_tokenizer: Any) -> None:
             command, input=json.dumps(pre_tokenizer).encode(), capture_output=True, timeout=SECONDS, check=False
         )
     except subprocess.TimeoutExpired as error:
-        what = f"the tokenizer's regular expression does not finish within {SECONDS:.0f} s on a short text"
-        raise TokenizerError(what, "choose another model") from error
+        raise TokenizerError("the tokenizer's regular expression is too slow", "choose another model") from error
     if done.returncode:
-        raise TokenizerError("the tokenizer's regular expression fails on a short text", "choose another model")
+        raise TokenizerError("the tokenizer's regular expression fails on short text", "choose another model")
 
 
 def texts(pre_tokenizer: Any) -> Iterator[str]:

@@ -109,10 +109,9 @@ def compile_contexts(language: tree_sitter.Language, folder: Path) -> tree_sitte
         for token in _TOKEN.finditer(source):
             line = source.count("\n", 0, token.start()) + 1
             if token[1] and token[1] not in set(Context):
-                raise GrammarDataError(path, line, f"@{token[1]} is not a context: use one of {', '.join(Context)}")
+                raise GrammarDataError(f"@{token[1]} is not a context: use one of {', '.join(Context)}", path, line)
             if token[2] and not PREDICATES.fullmatch(token[2]):
-                what = f"#{token[2]} is not a predicate of tree-sitter: use one such as #eq? or #match?"
-                raise GrammarDataError(path, line, what)
+                raise GrammarDataError(f"unknown predicate #{token[2]}: use one such as #eq? or #match?", path, line)
         _compile(language, path, source)  # each file by itself first, so that the row of an error is that of the file
     return _compile(language, sources[-1][0], "\n".join(source for _, source in sources))
 
@@ -122,12 +121,12 @@ def contexts_of(folder: Path, above: tuple[Path, ...] = ()) -> list[tuple[Path, 
     path = folder / "contexts.scm"
     source = path.read_text(encoding="utf-8")
     if path in above:
-        raise GrammarDataError(path, 1, "the file inherits from itself: name other languages after `inherits:`")
+        raise GrammarDataError("the file inherits from itself: name other languages after `inherits:`", path, 1)
     header = _INHERITS.match(source)
     sources: list[tuple[Path, str]] = []
     for name in header[1].replace(" ", "").split(",") if header else []:
         if not (folder.parent / name / path.name).is_file():
-            raise GrammarDataError(path, 1, f"{name!r} has no {path.name} to inherit: name another language")
+            raise GrammarDataError(f"{name!r} has no {path.name} to inherit: name another language", path, 1)
         sources += [item for item in contexts_of(folder.parent / name, (*above, path)) if item not in sources]
     return [*sources, (path, source)]
 
@@ -139,7 +138,7 @@ def _compile(language: tree_sitter.Language, path: Path, source: str) -> tree_si
         return tree_sitter.Query(language, source)
     except tree_sitter.QueryError as error:
         row = _ROW.search(str(error))
-        raise GrammarDataError(path, int(row[1]) + 1 if row else 1, str(error)) from error
+        raise GrammarDataError(str(error), path, int(row[1]) + 1 if row else 1) from error
 
 
 def parse_start(lexer: Lexer, stack: tuple[Entry, ...]) -> int | None:

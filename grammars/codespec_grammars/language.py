@@ -34,9 +34,9 @@ _VISIBLE = re.compile(rb"[^\s]")
 
 
 class GrammarDataError(ValueError):
-    """Raised for an invalid `language.toml`, `names.toml` or `contexts.scm`. The message names file and line."""
+    """Raised for an invalid `language.toml`, `names.toml` or `contexts.scm`, with the file and the line."""
 
-    def __init__(self, path: Path, line: int, message: str) -> None:
+    def __init__(self, message: str, path: Path, line: int) -> None:
         super().__init__(f"{path.parent.name}/{path.name}:{line}: {message}")
         self.path, self.line = path, line
 
@@ -178,7 +178,7 @@ def load_language(folder: Path) -> Language:
     text, table = _read(path, Language)
     for item in fields(Language):
         if item.default is MISSING and item.name not in {*table, "name", "folder"}:
-            raise GrammarDataError(path, 1, f"the field {item.name!r} is missing: add it")
+            raise GrammarDataError(f"the field {item.name!r} is missing: add it", path, 1)
     for key, kind in (("strings", StringRule), ("literals", LiteralRule)):
         for rule in table.get(key, ()):
             _demand_known(path, text, rule, kind)
@@ -204,7 +204,7 @@ def _read(path: Path, kind: type[Language | NameFacts]) -> tuple[str, dict[str, 
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         digits = str(error).partition("at line ")[2].partition(",")[0]
-        raise GrammarDataError(path, int(digits) if digits.isdigit() else 1, str(error)) from error
+        raise GrammarDataError(str(error), path, int(digits) if digits.isdigit() else 1) from error
     parent = table.pop("inherits", "")
     _demand_known(path, text, table, kind)
     table = _frozen(table)
@@ -212,15 +212,14 @@ def _read(path: Path, kind: type[Language | NameFacts]) -> tuple[str, dict[str, 
         return text, table
     above = path.parent.parent / parent / path.name
     if not above.is_file():
-        raise GrammarDataError(
-            path, _line_of(text, "inherits"), f"{parent!r} has no {path.name} to inherit: name another language"
-        )
+        line = _line_of(text, "inherits")
+        raise GrammarDataError(f"{parent!r} has no {path.name} to inherit: name another language", path, line)
     return text, {**_read(above, kind)[1], **table}
 
 
 def _demand_known(path: Path, text: str, table: dict[str, Any], kind: type[Any]) -> None:
     for key in table.keys() - ({item.name for item in fields(kind)} - {"name", "folder"}):
-        raise GrammarDataError(path, _line_of(text, key), f"unknown field {key!r}: choose one of those in language.py")
+        raise GrammarDataError(f"unknown field {key!r}: choose one of those in language.py", path, _line_of(text, key))
 
 
 def _frozen(value: Any) -> Any:

@@ -74,7 +74,7 @@ FILES: dict[str, tuple[Callable[[Path], object], str]] = {
     "20,000 layers": (lambda f: edit_config(f, num_hidden_layers=20_000), "its weights have 2 layers"),
     "labels": (lambda f: edit_config(f, num_labels=10**9), "num_labels"),
     "a vocabulary": (lambda f: edit_config(f, vocab_size=2**31), "vocab_size = 2147483648"),
-    "an id": (lambda f: edit_tokenizer(f, give_id), "one has the id 2147483648"),
+    "an id": (lambda f: edit_tokenizer(f, give_id), "tokens but the id 2147483648"),
     "merges": (give_merges, "more than 8388608 commas"),
     "an expression": (lambda f: edit_tokenizer(f, give_expression), "regular expression"),
     "nested config": (lambda f: (f / "config.json").write_text(NESTED), "brackets deep"),

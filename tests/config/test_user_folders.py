@@ -112,9 +112,7 @@ def owned_by(look: Callable[..., os.stat_result], owners: dict[Path, int]) -> Ca
 def test_a_secret_that_others_may_know_is_refused(mode: int, folder: Path) -> None:
     read_secret()
     (folder / "secret").chmod(mode)
-    with pytest.raises(
-        ConfigError, match=f"could have read the secret in {folder / 'secret'}: delete the file, and restart"
-    ):
+    with pytest.raises(ConfigError, match=f"could have read the secret in {folder / 'secret'}: delete it and restart"):
         read_secret()
 
 
@@ -138,7 +136,7 @@ def make_link(file: Path) -> None:
 @pytest.mark.parametrize("make", [make_short, make_long, make_pipe, make_link])
 def test_what_is_no_secret_is_one_sentence(make: Callable[[Path], None], folder: Path) -> None:
     make(own_folder() / "secret")
-    with pytest.raises(ConfigError, match=r"secret.*: delete the file, and restart the daemon\.$"):
+    with pytest.raises(ConfigError, match=r"secret.*: delete it and restart the daemon\.$"):
         read_secret()
 
 

@@ -34,7 +34,7 @@ def compiled(folder: Path) -> str:
     ("query", "line", "says"),
     [
         ("(comment) @comment\n(string) @poem\n", 2, "@poem is not a context"),
-        ('\n\n((comment) @comment (#lua-match? @comment "x"))\n', 3, "#lua-match? is not a predicate"),
+        ('\n\n((comment) @comment (#lua-match? @comment "x"))\n', 3, "unknown predicate #lua-match?"),
         ("(comment) @comment\n(no_such_node) @string\n", 2, "no_such_node"),
         ("; inherits: klingon\n(comment) @comment\n", 1, "klingon"),
         ("; inherits: python\n(comment) @comment\n", 1, "inherits from itself"),

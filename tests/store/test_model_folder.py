@@ -230,7 +230,7 @@ def test_json_that_an_editor_saved_says_so(saved: str | bytes, tmp_path: Path) -
     text = json.dumps({"model_type": "caf\u00e9"}, ensure_ascii=False)
     data = saved + text.encode() if isinstance(saved, bytes) else text.encode(saved)
     (tmp_path / "config.json").write_bytes(data)
-    with pytest.raises(TokenizerError, match="or save the file as UTF-8 without a byte-order mark"):
+    with pytest.raises(TokenizerError, match="or save it as UTF-8 without a byte-order mark"):
         read_json(tmp_path / "config.json")
 
 
