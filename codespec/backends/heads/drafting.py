@@ -93,12 +93,10 @@ class HeadRunner:
 
     def __init__(self, head: LoadedHead, target: TorchModel) -> None:
         assert target.cache is not None and target.cache.features is not None, "tap the target, then allocate"
-        assert target.taps is not None
+        assert target.taps is not None and target.taps.layers == head.config.layers
         self.config, self.ids, self._embed = head.config, head.ids, head.embed
         self.target = target
         self.device, self.dtype = target.device, target.dtype
-        indices = [target.taps.layers.index(layer) for layer in head.config.layers]
-        self._layers = None if indices == list(range(len(target.taps.layers))) else indices  # None: all tapped layers
         self._rotation = make_angle_table(head.config, target.device)
         self.cache = HeadCache(head.config, target.cache, target)
         if target.device.type == "cpu":
@@ -129,8 +127,7 @@ class HeadRunner:
         """Return the target's features [positions, layers, size] from the reading's start to `end`."""
         cache = self.target.cache
         assert cache is not None and cache.features is not None
-        features = cache.features[reading.slot, reading.start : end]
-        return features if self._layers is None else features[:, self._layers]
+        return cache.features[reading.slot, reading.start : end]
 
     def _angles(self, spans: Sequence[tuple[int, int]]) -> tuple[Tensor, Tensor]:
         """Return the rotary angles of all positions in the spans."""

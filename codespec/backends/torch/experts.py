@@ -8,7 +8,6 @@ in which the router ranked the experts. A router runs transformers' code, except
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -69,13 +68,7 @@ class RouterProduct(SteadySigmoids):
         self._shape, self._packed = weight.shape, packed
         self.made = nn.ModuleDict()  # by dtype
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Replace products with the router's weight, and sigmoids; run everything else unchanged."""
         if func is not functional.linear or args[1].shape != self._shape:
             return super().__torch_function__(func, types, args, kwargs)

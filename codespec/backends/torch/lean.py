@@ -40,7 +40,7 @@ class Taps:
     def take(self, dtype: torch.dtype) -> Tensor | None:
         """Return the outputs [N, layers, width] of the last forward pass, or None if it skipped a tapped layer."""
         kept, self._kept = self._kept, {}
-        if len(kept) < len(self.layers):
+        if kept.keys() != self._wanted:
             return None
         return torch.stack([kept[layer].to(dtype) for layer in self.layers], dim=1)
 

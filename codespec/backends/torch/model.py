@@ -117,13 +117,11 @@ class TorchModel(LanguageModel):
             layer.exact = exact
 
     def tap(self, layers: Sequence[int]) -> None:
-        """Record the outputs of these layers, in addition to those of the layers tapped before.
+        """Record the outputs of these layers, instead of those tapped before, in slots that are allocated afterwards.
 
-        Call `tap` before `allocate`, because slots store the features of their positions. Raise ModelError if the
-        network's layers can't be read.
+        Raise ModelError if the network's layers can't be read.
         """
-        known = self.taps.layers if self.taps is not None else ()
-        taps = Taps((*known, *(layer for layer in layers if layer not in known)), self.spec.hidden_size)
+        taps = Taps(layers, self.spec.hidden_size)
         attach_taps(self.network, taps)
         self.taps = taps
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -157,13 +157,7 @@ def replace_activations(model: nn.Module) -> int:
 class SteadySigmoids(TorchFunctionMode):
     """A context in which sigmoids are batch-invariant."""
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Replace sigmoids; run everything else unchanged."""
         return steady(torch.sigmoid, args[0]) if func in SIGMOIDS else func(*args, **(kwargs or {}))
 
