@@ -264,7 +264,7 @@ def test_lists_are_limited_together(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(header, "MAX_ELEMENTS", 100)
     file = tmp_path / "a.gguf"
     file.write_bytes(gguf(zeros("a", 50), zeros("b", 50)))
-    assert header.read_header(file).items("b") == [0] * 50
+    assert header.read_header(file).get("b", list, []) == [0] * 50
     file.write_bytes(gguf(zeros("a", 50), zeros("b", 50), zeros("c", 1)))
     with pytest.raises(ModelError, match="ends within its header"):
         header.read_header(file)

@@ -102,7 +102,7 @@ def _write_texts(header: Header, config: Json, folder: Path, sha256: str) -> Jso
         "file": header.file.name,
         "sha256": sha256,
         "quantization": quantization(header),
-        "architecture": header.text("general.architecture"),
+        "architecture": header.get("general.architecture", str, ""),
     }
     ends = list(vocabulary.eos_ids) or None
     tokens = {"bos_token_id": vocabulary.bos_id, "eos_token_id": ends, "pad_token_id": vocabulary.pad_id}
@@ -122,7 +122,7 @@ def check_kind(header: Header) -> None:
             f"{header.file} is one of {parts} parts of a model",
             "join the parts with `llama-gguf-split --merge FIRST_PART WHOLE.gguf`, and use WHOLE.gguf",
         )
-    kind = "mmproj" if header.text("general.architecture") == "clip" else header.text("general.type")
+    kind = "mmproj" if header.get("general.architecture", str, "") == "clip" else header.get("general.type", str, "")
     if kind in _OTHERS or not header.tensors:
         content, fix = _OTHERS.get(kind, _OTHERS["vocab"])
         raise ModelError(f"{header.file} contains {content}, not a whole model", fix)

@@ -12,11 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from codespec.errors import ModelError
+
+Kind = TypeVar("Kind")
+Default = TypeVar("Default")
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -49,24 +52,8 @@ class Header:
     settings: Mapping[str, Any]
     tensors: Mapping[str, Tensor]
 
-    def text(self, key: str) -> str:
-        """Return a string setting, or "" if the file lacks it. Raise ModelError if the setting has another type."""
-        return str(self._typed(key, str, ""))
-
-    def whole(self, key: str) -> int | None:
-        """Return an integer setting, or None if the file lacks it. Raise ModelError if the setting has another type."""
-        value = self._typed(key, int, None)
-        return None if value is None else int(value)
-
-    def flag(self, key: str, default: bool) -> bool:
-        """Return a boolean setting, or `default` if the file lacks it. Raise ModelError for any other type."""
-        return bool(self._typed(key, bool, default))
-
-    def items(self, key: str) -> list[Any]:
-        """Return a list setting, or [] if the file lacks it. Raise ModelError if the setting has another type."""
-        return list(self._typed(key, list, []))
-
-    def _typed(self, key: str, kind: type, default: Any) -> Any:
+    def get(self, key: str, kind: type[Kind], default: Default) -> Kind | Default:
+        """Return a setting, or `default` if the file lacks it. Raise ModelError if the setting has another type."""
         value = self.settings.get(key, default)
         if value is not default and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
             raise broken(self.file, f"{key} is of the wrong type")

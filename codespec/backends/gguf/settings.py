@@ -31,7 +31,7 @@ class Settings:
 
     def __init__(self, header: Header) -> None:
         self.header = header
-        self.name = header.text("general.architecture")
+        self.name = header.get("general.architecture", str, "")
         self._seen = {f"{self.name}.{note}" for note in _NOTES}
 
     def take(self, key: str, kinds: type | tuple[type, ...], default: Any = None) -> Any:
@@ -100,7 +100,7 @@ def read_rotary(settings: Settings, rotated: int) -> Json:
     rotary: Json = {"rope_theta": settings.real("rope.freq_base", 10000.0), "rope_type": "default"}
     factor = settings.real("rope.scaling.factor", 0.0) or settings.real("rope.scale_linear", 0.0)
     kind = settings.take("rope.scaling.type", str, "linear")
-    original = settings.header.whole(f"{settings.name}.rope.scaling.original_context_length")
+    original = settings.header.get(f"{settings.name}.rope.scaling.original_context_length", int, None)
     if factor not in (0.0, 1.0) and kind != "none":
         if kind not in ("linear", "yarn") or (kind == "yarn" and original is None):
             raise unreadable(settings.header, f"its rotary scaling {kind!r}")
@@ -188,7 +188,7 @@ def gemma(settings: Settings, config: Json) -> Json:
 
 
 def phi3(settings: Settings, config: Json) -> Json:
-    original = settings.header.whole("phi3.rope.scaling.original_context_length")
+    original = settings.header.get("phi3.rope.scaling.original_context_length", int, None)
     rotated = int(config["head_dim"] * config["rope_parameters"].get("partial_rotary_factor", 1.0))
     longrope = read_longrope(settings, rotated)
     if longrope:
@@ -201,7 +201,7 @@ def phi3(settings: Settings, config: Json) -> Json:
 
 def granite(settings: Settings, config: Json) -> Json:
     """Add Granite's keys. A GGUF file of Granite 4 has settings for state-space layers even without such layers."""
-    if not settings.header.flag(f"{settings.name}.rope.scaling.finetuned", True):
+    if not settings.header.get(f"{settings.name}.rope.scaling.finetuned", bool, True):
         raise unreadable(settings.header, "attention without rotary embeddings")
     sizes = ("conv_kernel", "state_size", "group_count", "inner_size", "time_step_rank")
     settings.ignore("expert_shared_feed_forward_length", *(f"ssm.{size}" for size in sizes))
@@ -293,7 +293,7 @@ def _positions(settings: Settings) -> Json:
 
     For a token of text, the row and the column equal the text position.
     """
-    sections = settings.header.items(f"{settings.name}.rope.dimension_sections")
+    sections = settings.header.get(f"{settings.name}.rope.dimension_sections", list, [])
     settings.ignore("rope.dimension_sections")
     if len(sections) != 4 or sections[3] or not all(isinstance(size, int) for size in sections):
         raise unreadable(settings.header, "its sections of positions")

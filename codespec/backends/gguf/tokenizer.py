@@ -103,7 +103,7 @@ class Vocabulary:
 def read_vocabulary(header: Header) -> Vocabulary:
     """Read a file's tokenizer. Raise ModelError if the tokenizer is missing or can't be reproduced exactly."""
     tokens, kinds = _tokens(header)
-    model = header.text("tokenizer.ggml.model")
+    model = header.get("tokenizer.ggml.model", str, "")
     if model == "gpt2":
         document, begins = _byte_level(header, tokens, kinds)
     elif model == "llama":
@@ -114,14 +114,14 @@ def read_vocabulary(header: Header) -> Vocabulary:
             "use the model's folder in the Hugging Face layout",
         )
     ids = {name: _token_id(header, name, len(tokens)) for name in ("bos", "unknown", "padding", *DECLARED_ENDS)}
-    begins = header.flag("tokenizer.ggml.add_bos_token", begins)
+    begins = header.get("tokenizer.ggml.add_bos_token", bool, begins)
     if begins and ids["bos"] is None:
         raise ModelError(f"{header.file} requires a BOS token but defines none", "re-export the model with a BOS token")
     named = (("bos_token", "bos"), ("eos_token", "eos"), ("unk_token", "unknown"), ("pad_token", "padding"))
     settings: Json = {key: tokens[number] for key, name in named if (number := ids[name]) is not None}
     settings |= {"tokenizer_class": "PreTrainedTokenizerFast", "add_bos_token": begins, "add_eos_token": False}
     settings["clean_up_tokenization_spaces"] = False
-    template = header.text("tokenizer.chat_template")
+    template = header.get("tokenizer.chat_template", str, "")
     if template:
         settings["chat_template"] = template
     if begins and ids["bos"] is not None:
@@ -133,7 +133,7 @@ def read_vocabulary(header: Header) -> Vocabulary:
 
 
 def _tokens(header: Header) -> tuple[list[str], list[int]]:
-    tokens, kinds = header.items("tokenizer.ggml.tokens"), header.items("tokenizer.ggml.token_type")
+    tokens, kinds = header.get("tokenizer.ggml.tokens", list, []), header.get("tokenizer.ggml.token_type", list, [])
     if not tokens:
         raise ModelError(f"{header.file} has no vocabulary", "use a file that contains the whole model")
     kinds = kinds or [NORMAL] * len(tokens)
@@ -148,7 +148,7 @@ def _tokens(header: Header) -> tuple[list[str], list[int]]:
 
 def _token_id(header: Header, name: str, size: int) -> int | None:
     key = f"tokenizer.ggml.{name}_token_id"
-    number = header.whole(key)
+    number = header.get(key, int, None)
     if number is not None and number >= size:
         raise broken(header.file, f"{key} is beyond its vocabulary")
     return number
@@ -156,7 +156,7 @@ def _token_id(header: Header, name: str, size: int) -> int | None:
 
 def _byte_level(header: Header, tokens: Sequence[str], kinds: Sequence[int]) -> tuple[Json, bool]:
     family = _family(header)
-    listed = header.items("tokenizer.ggml.merges")
+    listed = header.get("tokenizer.ggml.merges", list, [])
     if not set(map(type, listed)) <= {str}:
         raise broken(header.file, "its merges are not strings")
     merges = [tuple(merge.split(" ")) for merge in listed]
@@ -180,7 +180,7 @@ def _byte_level(header: Header, tokens: Sequence[str], kinds: Sequence[int]) -> 
 
 
 def _family(header: Header) -> Family:
-    name = header.text("tokenizer.ggml.pre")
+    name = header.get("tokenizer.ggml.pre", str, "")
     for family in FAMILIES:
         if name in family.names:
             return family
@@ -196,8 +196,8 @@ def _family(header: Header) -> Family:
 
 
 def _sentencepiece(header: Header, tokens: Sequence[str], kinds: Sequence[int]) -> Json:
-    prefix = header.flag("tokenizer.ggml.add_space_prefix", True)
-    scores = header.items("tokenizer.ggml.scores")
+    prefix = header.get("tokenizer.ggml.add_space_prefix", bool, True)
+    scores = header.get("tokenizer.ggml.scores", list, [])
     if len(scores) != len(tokens):
         raise broken(header.file, "its vocabulary has no scores")
     kept = {token: n for n, (token, kind) in enumerate(zip(tokens, kinds, strict=True)) if kind != UNUSED}

@@ -122,7 +122,7 @@ def _common(settings: Settings, known: Architecture) -> Json:
 
 def _weights(header: Header, known: Architecture, config: Json) -> list[Weight]:
     wanted, stacks = _wanted(known, config), _stacks(known, config)
-    extra = header.whole(f"{header.text('general.architecture')}.nextn_predict_layers")
+    extra = header.get(f"{header.get('general.architecture', str, '')}.nextn_predict_layers", int, None)
     used = {source for _, sources, _ in stacks for source in sources}
     drafting = {name for name in header.tensors if _layer_number(name) >= config["num_hidden_layers"] and extra}
     strange = header.tensors.keys() - wanted.keys() - used - drafting - {FACTORS, LONG, SHORT}

@@ -134,7 +134,7 @@ def load_native_model(files: ModelFiles, exact: bool) -> NativeModel:
             demand_memory(name, source.stat().st_size)
             header = read_header(source)
             check_kind(header)
-            shape, architecture = read_file_shape(header), header.text("general.architecture")
+            shape, architecture = read_file_shape(header), header.get("general.architecture", str, "")
             tensors = map_file_tensors(header)
             read_tokenizer = partial(share_tokenizer, source, partial(_tokenizer_of, header))
         else:
