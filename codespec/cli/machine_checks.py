@@ -201,10 +201,7 @@ def check_memory(seen: Seen) -> Iterator[Finding]:
 
 
 def needed_bytes(config: EngineConfig, target: ModelFacts, drafter: ModelFacts | None) -> tuple[float, float]:
-    """Estimate an engine's memory use in bytes, with empty caches and with full caches.
-
-    The estimate leaves out temporary tensors and padding.
-    """
+    """Estimate an engine's memory in bytes, with empty and with full caches, without temporary tensors."""
     sides = [(target, config.dtype)]
     if drafter is not None and config.asks_drafter:
         sides.append((drafter, config.drafter_dtype))

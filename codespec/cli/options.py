@@ -249,7 +249,7 @@ def add_address_options(parser: argparse.ArgumentParser, *, config: bool = True)
 
 
 def find_address(options: argparse.Namespace) -> Address:
-    """Return the daemon's address from --url or the daemon's settings, with its token. Raises ConfigError."""
+    """Return the daemon's address and token from --url, --token-file or the daemon's settings. Raises ConfigError."""
     config = resolve_serve({"token_file": getattr(options, "token_file", None)}, options.config)
     return address_of(getattr(options, "url", None), config.host, config.port, read_token(config.token_file))
 

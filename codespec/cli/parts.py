@@ -53,10 +53,7 @@ class BackEnd(Protocol):
 
 
 def find_part(name: str, modules: Mapping[str, str] | None = None) -> Any:
-    """Import a part's module. Raises ConfigError if the part's package or a dependency is not installed.
-
-    `modules` maps names of parts to modules (None: the installed modules).
-    """
+    """Import a part's module; `modules` replaces the installed modules. Raises ConfigError if a package is missing."""
     part, found = PARTS[name], installed() if modules is None else modules
     fix = install_fix(folder=f"./{part.folder}")
     if name not in found:

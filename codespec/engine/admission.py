@@ -38,10 +38,7 @@ class Admission:
         self._layouts = Layouts()
 
     def admit(self, request: CompletionRequest) -> list[Sequence]:
-        """Return one sequence per choice of the request; all choices share the prefill of the first.
-
-        Raises RequestError with the name of the invalid field.
-        """
+        """Return one sequence per choice; all choices share a prefill. Raises RequestError with the invalid field."""
         check_length(request, self.context)
         if request.temperature < COLDEST:
             request = replace(request, temperature=0.0)

@@ -122,10 +122,7 @@ class Engine:
 
     @classmethod
     def build(cls, config: EngineConfig, tell: Tell = lambda phase: None, pair: PairFiles | None = None) -> Engine:
-        """Load the configured models and build the engine. `tell` is called with the name of each loading phase.
-
-        `pair` holds the models' files if they are already open.
-        """
+        """Load the configured models, whose files may be open in `pair`; report each loading phase to `tell`."""
         return cls(**load_parts(config, tell, pair))
 
     @classmethod
@@ -185,7 +182,6 @@ class Engine:
                 proposer.look_up_in(owner, files)
 
     def _admit(self, request: CompletionRequest, listening: bool) -> Job:
-        """Create and start a job for a request that arrives now."""
         job = Job(request, arrived=time.perf_counter(), listening=listening)
         self.start(job)
         return job
@@ -224,10 +220,7 @@ class Engine:
                     sequence.outlook.read_by.setdefault(drafter.name, 0)
 
     def _round(self, sequences: list[Sequence]) -> None:
-        """Run one round of speculative decoding (Leviathan et al. 2023) with drafts as text.
-
-        A sequence whose prompt is still being prefilled takes part without a draft.
-        """
+        """Run a round of speculative decoding (Leviathan et al. 2023); sequences in prefill have no draft."""
         record = RoundRecord()
         with record.timed("schedule"):
             plan = self._plan(sequences)
@@ -263,13 +256,11 @@ class Engine:
         return replace(plan, caps=caps)
 
     def _cap(self, sequence: Sequence) -> int:
-        """Return the user's cap for the sequence's syntactic context."""
         sequence.follow_syntax()
         context, language = sequence.outlook.context, sequence.outlook.language
         return self.caps.get(f"{language}.{context}", self.caps.get(context, sequence.room))
 
     def _commit(self, turn: Turn, verdict: Verdict | None, draft: Draft) -> int:
-        """Commit a verdict, add it to the metrics, and return the number of committed tokens."""
         if verdict is None:
             return 0
         taken = commit(turn.sequence, turn.candidates, verdict, draft, self.target.token_bytes)
@@ -281,10 +272,7 @@ class Engine:
         return bool(self.proposers) and (self.speculate if wanted is None else wanted)
 
     def _read_ahead(self) -> None:
-        """Prefill the proposers for warm-ups whose target prefill is complete, one chunk per step.
-
-        A warm-up ends when all proposers have finished their prefill.
-        """
+        """Prefill the proposers for warm-ups that the target has read, a chunk per step, and end the warm-ups."""
         for sequence in [s for s in self._batch.running if s.only_reads and not s.num_wanted]:
             if not (self._speculates(sequence) and any([each.commit(sequence) for each in self.proposers])):
                 self._finish(sequence, "length")

@@ -34,10 +34,7 @@ Message = Event | CodespecError  # an error is the last message, possibly after 
 
 
 class Priority(IntEnum):
-    """The priority of a request; the lowest number is served first.
-
-    Completions are served before edits, requests for text before warm-ups, and client requests before prefetches.
-    """
+    """The priority of a request: completions run first, then edits, warm-ups and finally prefetches."""
 
     INTERACTIVE = 0
     EDIT = 1
@@ -201,21 +198,18 @@ class Job:
 
     @property
     def runnable(self) -> list[int]:
-        """Numbers of the choices that can run in the next round; until the prompt is prefilled, only the first can."""
+        """Numbers of the choices that can run in the next round: only the first until the prompt is prefilled."""
         if not self.sequences or not (self.sequences[0].num_generated or self.sequences[0].finish_reason):
             return [0]
         return [number for number, sequence in enumerate(self.sequences) if not sequence.finish_reason]
 
     def restart(self) -> None:
-        """Reset the job to its state before the start, so that it runs again without other jobs."""
+        """Reset the job, so that it starts again and runs without other jobs."""
         self.sequences, self.first_token, self.alone = [], None, True
         self._written.clear()
 
     def computes(self, handle: RequestHandle) -> bool:
-        """Return whether this job also answers a handle's request.
-
-        A request with a time limit can't join a started job.
-        """
+        """Return whether this job also answers a request, which can have a time limit only before the job starts."""
         request, window = handle.request, self.answer.window if self.answer is not None else None
         if self.priority == Priority.PREFETCH:
             return answers(self.request, request)
@@ -275,7 +269,7 @@ class Job:
 
 
 def join(handle: RequestHandle, jobs: Iterable[Job]) -> Job:
-    """Add a handle to the job that computes the handle's request, or to a new job, and return the job."""
+    """Add a handle to a job that answers the handle's request, new if necessary, and return the job."""
     job = next((job for job in jobs if job.computes(handle)), None)
     if job is None:
         answer = AnswerReader(handle.window) if handle.window is not None else None

@@ -103,7 +103,6 @@ class Metrics:
 
 @lru_cache(maxsize=1024)
 def _language(language: str, path: str) -> str:
-    """Return the name of a request's language, or "unknown"."""
     return find_language(language, path) or "unknown"
 
 

@@ -209,10 +209,7 @@ class Queue:
         job.restart()
 
     def next_round(self, now: float, start: Callable[[Job], None]) -> list[Sequence]:
-        """Return the sequences of the next round, in order of arrival.
-
-        `start` is called for each chosen job without sequences, and must either set the job's sequences or end the job.
-        """
+        """Return the next round's sequences, in order of arrival. `start` starts, or ends, each chosen new job."""
         while True:
             self.expire(now)
             chosen = self._choose(now)
@@ -246,10 +243,7 @@ class Queue:
                 self.finish(sequence, reason)
 
     def _choose(self, now: float) -> list[tuple[Job, int]]:
-        """Return the (job, choice) pairs of the next round, at most `slots`.
-
-        A job that is restarted after a failed round runs without other jobs.
-        """
+        """Return at most `slots` (job, choice) pairs for the next round; a job that failed in a batch runs alone."""
         jobs = [job for job in self.jobs if job.arrived <= now and not job.finished]
         highest = min(map(effective_priority, jobs), default=None)
         eligible = [job for job in jobs if effective_priority(job) == highest]
@@ -309,10 +303,7 @@ def _round_robin(jobs: Collection[Job], most: int) -> list[tuple[Job, int]]:
 
 
 def _take_turns(choices: Iterable[tuple[Job, int]], key: Callable[[Job], Hashable], most: int) -> list[tuple[Job, int]]:
-    """Return the choices in round-robin order of their keys, at most `most` choices per key.
-
-    Choices with the same key are returned in their original order.
-    """
+    """Return at most `most` choices per key, in round-robin order of the keys and otherwise in the given order."""
     ranked: list[tuple[int, tuple[Job, int]]] = []
     taken: Counter[Hashable] = Counter()
     for pair in choices:
@@ -325,5 +316,4 @@ def _take_turns(choices: Iterable[tuple[Job, int]], key: Callable[[Job], Hashabl
 
 
 def _remaining(job: Job) -> tuple[int, int]:
-    """Return the sort key: tokens left, then order of arrival."""
     return job.remaining, job.number

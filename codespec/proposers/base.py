@@ -95,20 +95,14 @@ OwnGuess = TypeVar("OwnGuess", bound=Guess)
 
 
 class UnitProposer(Proposer, Generic[OwnGuess]):
-    """A proposer that drafts token by token, for all sequences of a batch together.
+    """A proposer that drafts token by token, for all sequences of a batch together."""
 
-    If a batch has several sequences, a round prefills at most `chunk` tokens of each sequence.
-    """
-
-    chunk: int
+    chunk: int  # maximum number of tokens that a round prefills for each of several sequences
 
     def propose(
         self, sequences: collections.abc.Sequence[Sequence], caps: collections.abc.Sequence[Cap]
     ) -> list[Draft]:
-        """Draft for all sequences that the proposer can continue.
-
-        In a batch of several sequences, a sequence with more than a chunk of unread text is only prefilled.
-        """
+        """Draft for all sequences; in a batch, a sequence with more than a chunk of unread text is only prefilled."""
         guesses = [self._open(sequence, cap) for sequence, cap in zip(sequences, caps, strict=True)]
         opened = [guess for guess in guesses if guess is not None]
         late = [guess for guess in opened if guess.unread > self.chunk] if len(sequences) > 1 else []

@@ -144,10 +144,7 @@ class TextGuess(Guess):
 
 
 class DraftModel(UnitProposer[TextGuess]):
-    """Proposer for any causal language model, batched over sequences.
-
-    The drafter reads at most `context` of its own tokens and caches up to `slots` sequences.
-    """
+    """A causal language model as a proposer, which reads up to `context` tokens of up to `slots` sequences."""
 
     name = "draft_model"
 
@@ -255,10 +252,7 @@ class DraftModel(UnitProposer[TextGuess]):
         return min(MAX_UNITS_A_TOKEN * cap.tokens, self.context // REFILL)
 
     def _lay_out(self, sequence: Sequence, old: DrafterText | None = None) -> DrafterText | None:
-        """Encode a sequence's text, release the slot of `old`, and acquire a slot with the longest cached prefix.
-
-        Return None if the drafter's vocabulary can't encode the text.
-        """
+        """Encode a text, in place of `old`, and acquire a slot. Return None if the vocabulary can't encode the text."""
         if self.shared and not sequence.held and sequence.length_limit <= self.context:
             text = DrafterText(-1, ids=list(sequence.ids), shared=True)
         else:
@@ -283,10 +277,7 @@ class DraftModel(UnitProposer[TextGuess]):
         return text
 
     def _choose(self, guesses: list[TextGuess], logits: Logits) -> list[tuple[int, float]]:
-        """Return the next token of each guess and the token's probability. May modify the logits.
-
-        The token is the argmax of the logits, plus the target's noise if the request uses sampling.
-        """
+        """Return each guess's next token, chosen with the target's noise, and its probability. May modify `logits`."""
         asked = [SampledRow(guess.sequence.request, guess.sequence.choice, guess.position()) for guess in guesses]
         if self._device_sampler is not None and not any(guess.drawn for guess in guesses):
             return self._device_sampler.draft(logits, asked)

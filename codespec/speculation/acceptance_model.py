@@ -196,10 +196,7 @@ def forget() -> int:
 
 @dataclass(frozen=True, slots=True)
 class LearnedRow:
-    """The learned acceptance of first draft tokens, for one proposer and context.
-
-    `judged` is the decayed number of observations, and `chance` the acceptance probability.
-    """
+    """The learned acceptance rate (`chance`) of a proposer's first draft tokens, from `judged` observations."""
 
     pair: str
     source: str

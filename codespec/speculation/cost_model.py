@@ -121,10 +121,7 @@ class CostTable:
     whole: tuple[str, ...] = ()
 
     def step(self, rows: int, batch: int, context: int, longest: int) -> StepCost:
-        """Return the costs of a step with `rows` rows from `batch` sequences and 0 to `longest` draft tokens.
-
-        `context` is the average sequence length in tokens.
-        """
+        """Return the costs of a step with `rows` rows, and up to `longest` more, at the mean length `context`."""
         seconds = self.target.seconds
         before = seconds(rows, batch, context)
         extra = tuple(seconds(more, batch, context) - before for more in range(rows, rows + longest + 1))
@@ -165,10 +162,7 @@ class StepCost:
         return self.extra[rows] / max(1, rows)
 
     def gain(self, survival: Sequence[float], token: float = 0.0, begin: float = 0.0) -> float:
-        """Return the net gain in tokens of the best draft length, which is negative if drafting is not worth its cost.
-
-        Drafting takes `begin` seconds plus `token` seconds per token.
-        """
+        """Return the net gain in tokens of the best draft, which costs `begin` seconds plus `token` per token."""
         best, tokens = -1.0, 0.0
         for length, chance in enumerate(survival, 1):
             tokens += chance
@@ -180,10 +174,7 @@ class StepCost:
         return self.batch * seconds / self.plain
 
     def affords(self, rounds: float, token: float = 0.0) -> int:
-        """Return the number of tokens that each sequence may draft and verify at a cost of `rounds` plain rounds.
-
-        Each token takes `token` seconds to draft.
-        """
+        """Return how many tokens, of `token` seconds each, a sequence may draft and verify in `rounds` plain rounds."""
         longest = (len(self.extra) - 1) // self.batch
         costs = (self.extra[self.batch * n] / self.plain + self.rounds(n * token) for n in range(1, longest + 1))
         return next((n for n, cost in enumerate(costs) if cost > rounds), longest)
@@ -228,10 +219,7 @@ def _curve(values: Mapping[str, Any]) -> Curve:
 
 @dataclass(slots=True)
 class Ratio:
-    """Approximate running median of the ratio of measured to tabulated times; 1 before the first sample.
-
-    A median ignores the occasional step in which the process waits for other processes.
-    """
+    """Approximate running median of measured divided by tabulated times, which ignores the occasional slow step."""
 
     middle: float = 1.0
     count: int = 0
@@ -246,10 +234,7 @@ class Ratio:
 
 @dataclass(slots=True)
 class RunningCosts:
-    """Ratios of measured times to the times in the initial `table`.
-
-    The target's forwards have one ratio for each power of two of rows, and all drafters' forwards share one ratio.
-    """
+    """Ratios of measured to tabulated times: one for each power of two of target rows, one for all drafters."""
 
     table: CostTable
     drafting: float = 1.0  # the drafters' ratio in the last fitted table

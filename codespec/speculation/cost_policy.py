@@ -283,10 +283,7 @@ class CostPolicy(DraftPolicy):
         return self._losses.of_text(sequence.outlook.lost, sequence.num_generated)
 
     def _affords(self, sequence: Sequence, seconds: float, token: float = 0.0) -> int:
-        """Return the number of tokens that the loss budget allows for a draft.
-
-        Apart from verification, the draft takes `seconds` seconds, plus `token` seconds per token.
-        """
+        """Return how many tokens the loss budget allows for a draft of `seconds` plus `token` seconds per token."""
         return self._step.affords(self._left(sequence) - self._step.rounds(seconds), token)
 
     def _drafting(self, sequence: Sequence, candidates: Candidates) -> float:

@@ -84,10 +84,7 @@ class DraftPolicy:
         """Learn from the results of the last planned step."""
 
     def seconds(self, rows: float, batch: int = 1, context: float = 0) -> float:
-        """Return the seconds of a target's forward with `rows` rows from `batch` sequences, or 0 if unknown.
-
-        `context` is the average length of the sequences in tokens.
-        """
+        """Return the seconds of a target's forward (0: unknown); `context` is the sequences' mean length in tokens."""
         return 0.0
 
     def close(self) -> None:

@@ -115,10 +115,7 @@ def _read(model: TorchModel, slot: int, ids: Sequence[int], start: int, rows: in
 def _read_in_pieces(
     model: TorchModel, ids: Sequence[int], other: Sequence[int], keep: int, chunk: int, random: Random
 ) -> Tensor:
-    """Return the logits of the text's last `keep` rows, computed in random chunks batched with other texts.
-
-    Most chunks are as small as a draft with its pending token, and a few are larger.
-    """
+    """Return the logits of the text's last `keep` rows, from mostly small random chunks batched with other texts."""
     assert model.cache is not None
     found, start, length = [], 0, len(ids)
     while start < length:

@@ -47,7 +47,7 @@ CHECKING = "checking that no row depends on the others"
 
 
 class Parts(TypedDict):
-    """The arguments of the constructor of `Engine`."""
+    """The arguments of `Engine`."""
 
     target: LanguageModel
     proposers: list[Proposer]
@@ -65,10 +65,7 @@ class Parts(TypedDict):
 
 
 def load_parts(config: EngineConfig, tell: Callable[[str], None], pair: PairFiles | None = None) -> Parts:
-    """Load the configured models and prepare an engine's parts. `tell` is called with the name of each loading phase.
-
-    `pair` holds the files of both models if they are already open.
-    """
+    """Load the configured models, whose files may be open in `pair`; report each loading phase to `tell`."""
     pair = pair or open_pair(config)
     exact = config.mode == "exact"
     target = load_files(pair.target, device=config.device, dtype=config.dtype, exact=exact)

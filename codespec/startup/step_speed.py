@@ -28,10 +28,7 @@ SECONDS, MAX_STEPS, WARM_UP = 0.8, 20, 1
 
 
 def main() -> int:
-    """Print the step time in milliseconds, or inf if there are no native kernels.
-
-    Return 1 if the step was slow on a busy machine.
-    """
+    """Print the milliseconds of a step (inf: no native kernels); return 1 if the step was slow on a busy machine."""
     try:
         milliseconds = measure()
     except NativeError as error:  # without kernels, the result is final too
@@ -45,10 +42,7 @@ def main() -> int:
 
 
 def measure() -> float:
-    """Return the milliseconds of the fastest step, with one thread or one thread per core.
-
-    Raises NativeError if the native library is missing.
-    """
+    """Return the milliseconds of the fastest step with one thread or one per core. Raises NativeError."""
     return 1e3 * min(_fastest(threads) for threads in sorted({1, processor().cores}))
 
 

@@ -1,6 +1,6 @@
 """Time the forwards of models on this machine, and build and save the cost table. The models' cache slots must be free.
 
-All shapes are timed in turn several times, so that a busy moment affects all shapes alike. The result is the median,
+Each shape is timed several times, in rotation, so that a busy moment affects all shapes alike. The median is used,
 because the minimum would reflect the machine's best moments, when additional rows are unusually cheap.
 """
 
@@ -128,10 +128,7 @@ def timed(action: Callable[[], object], wait: Callable[[], object] = lambda: Non
 
 
 def kept_file(kind: str, version: int, *facts: object) -> Path:
-    """Return the path of a saved measurement in the user's cache folder.
-
-    The file's name is a fingerprint of codespec, the machine, the measurement's version and the `repr` of `facts`.
-    """
+    """Return the path of a saved measurement, named by a hash of `version`, `facts`, codespec and the machine."""
     machine = (__version__, platform.node(), processor().label)
     return cache_folder() / kind / f"{digest((version, *machine, *facts))}.json"
 
@@ -202,10 +199,7 @@ def _draft_seconds(target: LanguageModel) -> float:
 
 
 def measure_head(runner: HeadRunner) -> Mapping[ForwardShape, float]:
-    """Return the seconds of a head's first forward by shape (positions to read, batch, context).
-
-    Empties all slots of the head's cache.
-    """
+    """Return the seconds of a head's forward by shape (positions to read, batch, context). Empties its slots."""
     import torch
 
     from codespec.backends.heads.drafting import Reading

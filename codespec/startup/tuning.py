@@ -148,9 +148,10 @@ def _cost_policy(
 
 
 def find_threads(model: LanguageModel, notes: MutableSequence[str]) -> int:
-    """Return the saved number of CPU threads for this model, or measure and save it. The cache slots must be free.
+    """Return the saved number of CPU threads for this model, or measure and save a number.
 
-    The number of threads is process-wide, so the first engine that does not configure a number decides for all others.
+    The number of threads is process-wide, so the first engine that does not configure a number decides for all
+    others. The model's cache slots must be free.
     """
     if not _CHOSEN:
         most = _max_threads()
@@ -237,10 +238,7 @@ class ReadingSpeed:
 
 @lru_cache(64)
 def prompt_budget(reading: ReadingSpeed, first_answer_ms: float, context: int) -> int:
-    """Return the size in tokens of the largest prompt whose completion arrives within `first_answer_ms` (0: no limit).
-
-    The result is at least MIN_PROMPT, and at most `context`.
-    """
+    """Return the longest prompt, in tokens, that is answered in `first_answer_ms` (0: any), at most `context`."""
     if not first_answer_ms:
         return context
     time, tokens = first_answer_ms / 1000 * (1.0 - DRAFTER), MIN_PROMPT

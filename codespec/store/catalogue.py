@@ -20,7 +20,7 @@ TORCH_ROOM, NATIVE_ROOM = 500_000_000, 100_000_000
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """A model in a single file, which is identified by its SHA-256 regardless of where the file comes from."""
+    """A model in a single file, identified by its SHA-256 regardless of its source."""
 
     name: str
     bytes: int  # 0: only the hub states the size
@@ -104,7 +104,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """The target and drafter recommended for this many gigabytes of free memory, on the CPU or on a GPU."""
+    """The target and drafter recommended for `gigabytes` GB of free memory, on the CPU or on a GPU."""
 
     gigabytes: int
     target: str

@@ -302,10 +302,7 @@ def base_of(folder: Path, weights: Sequence[Path]) -> dict[str, Any]:
 
 
 def made_from(sha256: Mapping[str, str], model: str) -> list[Path]:
-    """Return the folders converted or merged from a model, given the SHA-256 of each of the model's files.
-
-    `model` is the name of the model's GGUF file, or "" if the model is a folder.
-    """
+    """Return the folders made from a model with these file hashes; `model` is its GGUF file ("": a folder)."""
     digest, folders = sha256.get(model, ""), []
     if SHA256.fullmatch(digest):
         folders.append(converted_home() / digest)

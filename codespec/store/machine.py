@@ -175,7 +175,7 @@ def choose_context(setting: int, longest: int, token_bytes: int, batch: int, roo
 
 
 def context_room(cache_mb: int, memory: int | None) -> int:
-    """Return the bytes for keys and values of concurrent requests: a share of `cache_mb` if set, else of `memory`."""
+    """Return the bytes for keys and values of concurrent requests: a share of `cache_mb`, or of `memory` if 0."""
     return cache_mb * 2**20 // CACHE_SHARE if cache_mb else (memory or 0) // MEMORY_SHARE
 
 
@@ -191,10 +191,7 @@ def write_step(milliseconds: float) -> None:
 
 
 def measure_step(say: Say) -> float | None:
-    """Return the recorded time per token; if there is no record, measure the time, which takes a few seconds.
-
-    If the measurement fails, return None and pass the reason to `say`.
-    """
+    """Return the recorded or newly measured time per token; if measuring fails, report why and return None."""
     known = read_step()
     if known is not None or importlib.util.find_spec("numpy") is None or not has_native():
         return known
@@ -215,7 +212,6 @@ def measure_step(say: Say) -> float | None:
 
 
 def _kept() -> Kept[float]:
-    """Return the cache file for the time per token on this CPU with the installed native kernels."""
     try:
         kernels = version("codespec_native")
     except PackageNotFoundError:

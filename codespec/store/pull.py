@@ -201,10 +201,7 @@ def partly() -> list[str]:
 
 @contextmanager
 def _alone(name: str, what: str, say: Say) -> Iterator[None]:
-    """Hold the model's lock while the block runs, and convert an OSError to a ModelError.
-
-    `what` is the verb in the error message: "pulled" or "removed".
-    """
+    """Hold the model's lock, and convert an OSError to a ModelError which says that the model can't be `what`."""
     home = models_home() / ".locks"
     try:
         check_own_folder(home)

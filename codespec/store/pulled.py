@@ -56,10 +56,7 @@ def folder_of(name: str) -> Path:
 
 
 def folder_name(name: str) -> str:
-    """Return the folder name for a model name; `owner/name` becomes `owner--name`.
-
-    Raises ConfigError for an invalid name, such as one that would lead out of the store.
-    """
+    """Return the folder name for a model name (`owner--name` for `owner/name`). Raises ConfigError if invalid."""
     if not _NAME.fullmatch(name) or ".." in name or "--" in name.partition("/")[0] or name.endswith(_ENDINGS):
         fix = "use letters, digits, '.', '_' and '-', or a hub id (owner/name)"
         raise ConfigError(f"{name!r} is not a valid model name", fix)

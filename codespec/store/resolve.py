@@ -102,10 +102,7 @@ class ModelFiles:
 
     @classmethod
     def of(cls, ref: ModelRef, path: Path) -> ModelFiles:
-        """Read a folder's configuration and the headers of its weight files; GGUF files are not read.
-
-        Raises ModelError for corrupt files.
-        """
+        """Read a folder's configuration and weight headers, but no GGUF file. Raises ModelError for corrupt files."""
         if path.is_file():
             return cls(ref, path)
         if not (path / "config.json").is_file():

@@ -94,10 +94,7 @@ def survivors(rows: Tensor, requests: collections.abc.Sequence[CompletionRequest
 
 
 def _nucleus(rows: Tensor, requests: collections.abc.Sequence[CompletionRequest]) -> Tensor:
-    """Return a mask of the fewest ids, the likeliest first, whose probabilities sum to at least top_p.
-
-    Among ids with equal scores, the lowest id counts as the likeliest.
-    """
+    """Return a mask of the fewest, likeliest ids whose probabilities sum to at least top_p; low ids win ties."""
     heat = torch.tensor([[request.temperature] for request in requests], device=rows.device)
     ordered, order = rows.sort(dim=1, descending=True, stable=True)
     weights = ((ordered - ordered[:, :1]) / heat).exp().double()
@@ -109,10 +106,7 @@ def _nucleus(rows: Tensor, requests: collections.abc.Sequence[CompletionRequest]
 
 
 def gumbel(keys: collections.abc.Sequence[int], hashes: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """Return standard Gumbel noise [keys, vocabulary], computed from the same bits as in `sampling.gumbel`.
-
-    `low` and `high` are the lower and upper 32 bits of the tokens' 64-bit `hashes`.
-    """
+    """Return the noise [keys, vocabulary] of `sampling.gumbel`; `low` and `high` are the halves of `hashes`."""
     key = torch.tensor([[_signed(key)] for key in keys], device=hashes.device)
     bits = low ^ (key & LOW)
     bits = (bits * 0x7FEB352D) & LOW

@@ -178,10 +178,7 @@ def _top(row: Row, count: int) -> Ids:
 
 
 def _nucleus(row: Row, ids: Ids | None, temperature: float, share: float) -> Ids:
-    """Return the fewest of `ids` (None: all), the likeliest first, whose probabilities sum to at least `share`.
-
-    Among ids with equal scores, the lowest id counts as the likeliest.
-    """
+    """Return the fewest, likeliest of `ids` (None: all) whose probabilities reach `share`; low ids win ties."""
     scores = row if ids is None else row[ids]
     weights = np.exp((scores - row.max()) / temperature)
     wanted = share * float(weights.sum(dtype=np.float64))

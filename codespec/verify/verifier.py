@@ -231,10 +231,7 @@ def _own_logprobs(logits: Logits) -> list[Row]:
 def _committed_logprobs(
     rows: collections.abc.Sequence[Row], committed: collections.abc.Sequence[int], first: int, top: int
 ) -> tuple[TokenLogprob, ...]:
-    """Return the log-probabilities of the committed tokens, each with the `top` most likely ids.
-
-    `first` is the index of the first committed token in its completion.
-    """
+    """Return the log-probabilities of the committed tokens, from index `first` on, each with the `top` best ids."""
     logprobs = []
     for index, (row, token) in enumerate(zip(rows, committed, strict=False), first):
         likeliest = tuple((number, float(row[number])) for number in _best(row, top))
