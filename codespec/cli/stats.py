@@ -77,11 +77,9 @@ def _heads(url: str, daemon: Mapping[str, Any]) -> list[str]:
         lines.append(f"kernel: {kernel}")
     if upstream := daemon.get("upstream"):
         fills = f"fills in {upstream['fill_in']}" if upstream.get("fill_in") else "does not fill in"
-        line = f"upstream: {upstream['url']}, {fills}, circuit {upstream['circuit']}"
-        failures = (
-            f" ({upstream['failures']} failures in a row: {upstream['reason']})" if upstream.get("failures") else ""
-        )
-        lines.append(line + failures)
+        lines.append(f"upstream: {upstream['url']}, {fills}, circuit {upstream['circuit']}")
+        if upstream.get("failures"):
+            lines[-1] += f" ({upstream['failures']} failures in a row: {upstream['reason']})"
     return [*lines, *(f"note: {note}" for note in daemon.get("notes", []))]
 
 

@@ -43,12 +43,7 @@ class Priority(IntEnum):
 
 
 class RequestHandle:
-    """One client's request and its unread events, which are buffered so that a slow client does not delay others.
-
-    `notes` tell the client how the daemon interpreted the request. The handles of one HTTP request share a `batch`.
-    If a `window` is given, generation ends once the text contains the whole rewritten window. `arrived` is the
-    request's arrival time in seconds of `time.perf_counter`.
-    """
+    """One client's request and its unread events, which are buffered so that a slow client does not delay others."""
 
     def __init__(
         self,
@@ -58,12 +53,12 @@ class RequestHandle:
         batch: object = None,
         window: Window | None = None,
     ) -> None:
-        self.window = window
-        self.batch = self if batch is None else batch
+        self.window = window  # generation ends once the text contains the whole rewritten window
+        self.batch = self if batch is None else batch  # shared by the handles of one HTTP request
         self.request = request
         usual = Priority.INTERACTIVE if request.max_tokens else Priority.WARM_UP
         self.priority = usual if priority is None else priority
-        self.notes = tuple(notes)
+        self.notes = tuple(notes)  # tell the client how the daemon interpreted the request
         self.arrived = time.perf_counter()
         self.session = ""  # the client's x-session-id: requests of one document share it
         self.job: Job | None = None  # set and used on the engine's thread
@@ -150,16 +145,11 @@ class RequestHandle:
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """A request in the engine's queue; a started job has one sequence per choice.
-
-    A job starts after the time `arrived`, which is in the future for a planned prefetch. After a failed round, the job
-    runs again, `alone`: the engine generates the same text, and `read_events` returns only the part that was not
-    returned before.
-    """
+    """A request in the engine's queue; a started job has one sequence per choice."""
 
     request: CompletionRequest
     priority: Priority = Priority.INTERACTIVE
-    arrived: float = 0.0
+    arrived: float = 0.0  # earliest time of the start, which is in the future for a planned prefetch
     handles: list[RequestHandle] = field(default_factory=list)  # of the clients that share this job
     listening: bool = True  # whether a caller reads the events
     answer: AnswerReader | None = None  # reads a text that rewrites a window
@@ -168,7 +158,7 @@ class Job:
     events: list[Event] = field(default_factory=list)  # all events that `read_events` has returned
     ended: FinishReason | None = None  # set if it was ended before it started
     first_token: float | None = None
-    alone: bool = False
+    alone: bool = False  # whether it runs again after a failed round; `read_events` omits what was returned before
     rounds_waited: int = 0  # rounds in which other jobs ran and this one did not
     _sent: dict[int, int] = field(default_factory=dict)  # characters returned, by choice
     _written: dict[int, int] = field(default_factory=dict)  # characters written in this run, by choice

@@ -117,23 +117,18 @@ def outcome(drafted: int, accepted: int) -> str:
 
 @dataclass(slots=True)
 class RoundRecord:
-    """The results of one round, and its timings in seconds by phase.
-
-    The time `context` (syntax tracking) is also included in the other phases. `prompt_share` is the share of prompt
-    rows among the forward's rows, and `prefilled` is the number of prompt rows. `tokens` is the number of committed
-    tokens. `plain` is the time that plain decoding would have taken for the committed tokens, or 0 if unknown.
-    """
+    """The results of one round, and its timings in seconds by phase."""
 
     schedule: float = 0.0
     propose: float = 0.0
     retokenize: float = 0.0
     verify: float = 0.0
     commit: float = 0.0
-    context: float = 0.0
-    prompt_share: float = 0.0
-    prefilled: int = 0
-    tokens: int = 0
-    plain: float = 0.0
+    context: float = 0.0  # of syntax tracking, which is also included in the other phases
+    prompt_share: float = 0.0  # share of prompt rows among the forward's rows
+    prefilled: int = 0  # prompt rows
+    tokens: int = 0  # committed tokens
+    plain: float = 0.0  # time that plain decoding would have taken for the committed tokens, or 0 if unknown
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:

@@ -35,18 +35,14 @@ class Proposer:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Guess:
-    """A draft in progress, of at most `most` tokens of the proposer.
-
-    The draft ends once it has `budget` bytes. The `held` bytes are already known and precede the drafted bytes.
-    `as_ids` tells whether `ids` are in the target's vocabulary.
-    """
+    """A draft in progress."""
 
     sequence: Sequence
     cap: Cap
-    most: int
-    budget: float = math.inf
-    held: bytes = b""
-    as_ids: bool = True
+    most: int  # maximum number of the proposer's tokens
+    budget: float = math.inf  # number of bytes at which the draft ends
+    held: bytes = b""  # known bytes that precede the drafted bytes
+    as_ids: bool = True  # whether `ids` are in the target's vocabulary
     drafted: bytearray = field(default_factory=bytearray)
     ids: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)

@@ -31,21 +31,17 @@ MAX_UNITS_A_TOKEN = 3  # drafter tokens per target token, which may have more by
 
 @dataclass(slots=True, eq=False)
 class DrafterText:
-    """One sequence in drafter tokens: the ids in `head`, which end with the last marker, and then `ids`.
-
-    `ids` encode `base` and the sequence's known bytes from `offset` on, and `ends` are the byte offsets at which the
-    ids end. The drafter's slot holds the first `cached` ids of `head` and `ids`. If `shared`, `ids` are target ids.
-    """
+    """One sequence in drafter tokens: the ids in `head`, which end with the last marker, and then `ids`."""
 
     slot: int
     head: list[int] = field(default_factory=list)
-    base: bytes = b""
-    offset: int = 0
+    base: bytes = b""  # the part of the prompt that `ids` encode
+    offset: int = 0  # `ids` also encode the sequence's known bytes from here on
     ids: list[int] = field(default_factory=list)
-    ends: list[int] = field(default_factory=list)
-    cached: int = 0
+    ends: list[int] = field(default_factory=list)  # byte offsets at which the ids end
+    cached: int = 0  # number of ids, of `head` and `ids`, in the drafter's slot
     confirmed: int = 0  # bytes that the last sync confirmed; they do not change any more
-    shared: bool = False
+    shared: bool = False  # whether `ids` are target ids
 
     @property
     def length(self) -> int:

@@ -259,23 +259,16 @@ class PredictionProposer(Proposer):
 
 @dataclass(slots=True)
 class Trace:
-    """The position of one completion in its prediction `text`.
-
-    `at` is the offset of the expected next byte, or -1 if the completion has diverged. `read` is the number of the
-    completion's bytes that were processed, and `followed` the number of matching bytes before `at`. `misses` counts
-    the wrong positions since the last reliable position, and `reliable` tells whether any position was reliable. From a
-    change until the next reliable position, `alignment` aligns the words of the completion, and `changed` holds the
-    offsets in `text` and in the completion at which the change began.
-    """
+    """The position of one completion in its prediction `text`."""
 
     text: bytes
-    at: int = 0
-    read: int = 0
-    followed: int = 0
-    misses: int = 0
-    reliable: bool = False
-    alignment: Alignment | None = None
-    changed: tuple[int, int] | None = None
+    at: int = 0  # offset of the expected next byte, or -1 if the completion has diverged
+    read: int = 0  # bytes of the completion that were processed
+    followed: int = 0  # matching bytes before `at`
+    misses: int = 0  # wrong positions since the last reliable position
+    reliable: bool = False  # whether any position was reliable
+    alignment: Alignment | None = None  # of the completion's words, from a change until the next reliable position
+    changed: tuple[int, int] | None = None  # offsets in `text` and in the completion at which that change began
 
     @property
     def confidence(self) -> float:

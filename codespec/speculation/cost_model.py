@@ -66,15 +66,11 @@ FREE = Curve((1,), (0.0,))
 
 @dataclass(frozen=True, slots=True)
 class ForwardCost:
-    """The cost of one model's forward in seconds.
-
-    `curves[i]` is the cost of one sequence with `contexts[i]` tokens. `batches` gives the extra cost of n sequences
-    with one row each, compared with one sequence with n rows.
-    """
+    """The cost of one model's forward in seconds."""
 
     contexts: tuple[int, ...]
-    curves: tuple[Curve, ...]
-    batches: Curve = FREE
+    curves: tuple[Curve, ...]  # of one sequence with `contexts[i]` tokens
+    batches: Curve = FREE  # extra cost of n sequences with one row each, compared with one sequence with n rows
 
     @classmethod
     def from_points(cls, points: Iterable[Point]) -> ForwardCost:
@@ -109,16 +105,12 @@ class ForwardCost:
 
 @dataclass(frozen=True, slots=True)
 class CostTable:
-    """Costs of the parts of a round: the forwards of the target and of each drafter, and `draft` seconds per draft.
-
-    `draft` covers all work on a draft except forwards: lookup, encoding and acceptance. One forward of a drafter in
-    `whole` produces a whole draft, and one forward of any other drafter produces one unit.
-    """
+    """The costs of the parts of a round."""
 
     target: ForwardCost
     drafters: Mapping[str, ForwardCost] = field(default_factory=dict)
-    draft: float = 0.0
-    whole: tuple[str, ...] = ()
+    draft: float = 0.0  # seconds per draft for lookup, encoding and acceptance
+    whole: tuple[str, ...] = ()  # drafters whose forward produces a whole draft; other drafters' produces one unit
 
     def step(self, rows: int, batch: int, context: int, longest: int) -> StepCost:
         """Return the costs of a step with `rows` rows, and up to `longest` more, at the mean length `context`."""
@@ -141,19 +133,15 @@ class CostTable:
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """The seconds that one step takes without drafts (`plain`), with n more rows (`extra[n]`), and per draft (`draft`).
+    """The costs of one step in seconds."""
 
-    `forwards` maps a drafter to one sequence's share of a forward in which all sequences draft. `price` is the number
-    of tokens that one second is worth.
-    """
-
-    batch: int
-    context: int
-    plain: float
-    draft: float
-    extra: tuple[float, ...]
-    forwards: Mapping[str, float] = field(default_factory=dict)
-    price: float = 0.0
+    batch: int  # sequences
+    context: int  # average length of the sequences in tokens
+    plain: float  # of the step without drafts
+    draft: float  # per draft, without forwards
+    extra: tuple[float, ...]  # of 0, 1, 2, … more rows
+    forwards: Mapping[str, float] = field(default_factory=dict)  # by drafter: a sequence's share of a forward for all
+    price: float = 0.0  # tokens that one second is worth
 
     @property
     def row(self) -> float:
@@ -257,19 +245,10 @@ class RunningCosts:
 
     def fitted(self) -> CostTable:
         """Return the table scaled to current costs, with interpolated ratios for unmeasured row counts."""
-        target, table = self.table.target, self.table
-        curves = tuple(
-            Curve.fit({n: seconds * self._ratio(n) for n, seconds in zip(curve.rows, curve.seconds, strict=True)})
-            for curve in target.curves
-        )
-        one_row = self._ratio(1)
+        table, one_row = self.table, self._ratio(1)
         self.drafting = self._draft.middle if self._draft.count else one_row
-        return replace(
-            table,
-            target=ForwardCost(target.contexts, curves, _times(target.batches, one_row)),
-            drafters={name: _scaled(cost, self.drafting) for name, cost in table.drafters.items()},
-            draft=table.draft * one_row,
-        )
+        drafters = {name: _scaled(cost, lambda rows: self.drafting) for name, cost in table.drafters.items()}
+        return replace(table, target=_scaled(table.target, self._ratio), drafters=drafters, draft=table.draft * one_row)
 
     def _ratio(self, rows: int) -> float:
         """Return the ratio for a forward with this many rows, interpolated between measured ratios."""
@@ -280,9 +259,9 @@ class RunningCosts:
         return math.exp(np.interp(rows.bit_length(), seen, logarithms))
 
 
-def _scaled(cost: ForwardCost, ratio: float) -> ForwardCost:
-    return ForwardCost(cost.contexts, tuple(_times(curve, ratio) for curve in cost.curves), _times(cost.batches, ratio))
-
-
-def _times(curve: Curve, ratio: float) -> Curve:
-    return Curve(curve.rows, tuple(seconds * ratio for seconds in curve.seconds))
+def _scaled(cost: ForwardCost, ratio: Callable[[int], float]) -> ForwardCost:
+    """Multiply the seconds for n rows by ratio(n), and the extra seconds of a batch by ratio(1)."""
+    points = [zip(curve.rows, curve.seconds, strict=True) for curve in cost.curves]
+    curves = tuple(Curve.fit({rows: seconds * ratio(rows) for rows, seconds in own}) for own in points)
+    extra = tuple(seconds * ratio(1) for seconds in cost.batches.seconds)
+    return ForwardCost(cost.contexts, curves, Curve(cost.batches.rows, extra))

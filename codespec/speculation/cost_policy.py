@@ -44,13 +44,10 @@ class AdaptiveCap(Cap):
 
 @dataclass(slots=True)
 class Losses:
-    """The rounds `lost` by all drafts (their cost minus the accepted tokens), and the number of tokens `written`.
+    """The losses of all drafts. Gains of one text offset losses of other texts, up to BUDGET rounds."""
 
-    Gains of one text offset losses of other texts, up to BUDGET rounds.
-    """
-
-    lost: float = 0.0
-    written: int = 0
+    lost: float = 0.0  # the cost of all drafts in rounds, minus the number of accepted tokens
+    written: int = 0  # generated tokens
 
     @property
     def left(self) -> float:

@@ -47,28 +47,20 @@ TRIGGERS = b"-=*"
 
 @dataclass(frozen=True, slots=True)
 class DraftPlan:
-    """A policy's plan for one step.
+    """A policy's plan for one step."""
 
-    `caps` holds one cap per sequence, which the engine lowers to the number of tokens that the request still needs.
-    `trim` shortens the drafts of the whole batch after retokenization and sets their `reason`; by default, no draft is
-    shortened.
-    """
-
-    caps: list[Cap]
+    caps: list[Cap]  # one per sequence; the engine lowers each cap to the tokens that the request still needs
+    # Shortens the drafts of the whole batch after retokenization and sets their `reason`; the default shortens none.
     trim: Callable[[list[Candidates]], list[Candidates]] = list
 
 
 @dataclass(frozen=True, slots=True)
 class StepResults:
-    """The results of one step, after the commit.
+    """The results of one step, after the commit."""
 
-    `rounds` holds each verified sequence with its candidates, which may be empty, and its verdict. `drafting` and
-    `verifying` are the seconds that drafting and verifying took, or 0 if not measured.
-    """
-
-    rounds: list[tuple[Sequence, Candidates, Verdict]]
-    drafting: float = 0.0
-    verifying: float = 0.0
+    rounds: list[tuple[Sequence, Candidates, Verdict]]  # of the verified sequences; candidates may be empty
+    drafting: float = 0.0  # seconds, or 0 if not measured
+    verifying: float = 0.0  # seconds, or 0 if not measured
 
 
 class DraftPolicy:

@@ -24,7 +24,7 @@ LAYER = ((2048, 1536), (1536, 1536), (17920, 1536), (1536, 8960))  # (outputs, i
 # replaced by HEAD products with the MLP's large matrix, which has about a ninth of the rows.
 LARGE, HEAD = 2, 9
 Q4_K = 12  # GGML's type of most weights in a four-bit file
-SECONDS, MAX_STEPS, WARM_UP = 0.8, 20, 1
+SECONDS, MAX_STEPS = 0.8, 20
 
 
 def main() -> int:
@@ -60,8 +60,7 @@ def _fastest(threads: int) -> float:
             layers[product % COPIES][LARGE].multiply(rows[LARGE], pool, path)
         return time.perf_counter() - began
 
-    for _ in range(WARM_UP):
-        step()
+    step()  # warm-up
     return min(step() for _ in turns(SECONDS, MAX_STEPS))
 
 

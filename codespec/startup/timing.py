@@ -146,11 +146,7 @@ def price(
 def kept_table(
     target: LanguageModel, drafters: Mapping[str, LanguageModel], heads: Mapping[str, HeadRunner] = NO_HEADS
 ) -> Kept[CostTable]:
-    """Return the file with the cost table of a target with these drafters and heads.
-
-    The fingerprint in the file's name covers the rows per call, whether graphs are captured, and the number and size of
-    the cache slots.
-    """
+    """Return the file with a cost table, whose name depends on the models, their calls and their cache slots."""
     facts: list[object] = [head.config for head in heads.values()]
     for model in (target, *drafters.values()):
         slots = (model.cache.slots, model.cache.capacity) if model.cache else ()

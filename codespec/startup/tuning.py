@@ -204,17 +204,13 @@ def choose_threads(model: LanguageModel, most: int, budget: float = 1.0) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ReadingSpeed:
-    """Measured prefill times in seconds.
+    """Measured prefill times in seconds."""
 
-    `near` is the time to prefill `rows` tokens at the start of a text, and `far` the time to prefill them after
-    `distance` other tokens. `one` is the time of a forward with one row.
-    """
-
-    rows: int
-    near: float
-    far: float
+    rows: int  # tokens of each timed prefill
+    near: float  # at the start of a text
+    far: float  # after `distance` other tokens
     distance: int
-    one: float
+    one: float  # of a forward with one row
 
     def seconds(self, tokens: int) -> float:
         """Return the seconds to prefill this many uncached tokens. A token's cost grows with its position."""

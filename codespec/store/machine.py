@@ -175,7 +175,7 @@ def choose_context(setting: int, longest: int, token_bytes: int, batch: int, roo
 
 
 def context_room(cache_mb: int, memory: int | None) -> int:
-    """Return the bytes for keys and values of concurrent requests: a share of `cache_mb`, or of `memory` if 0."""
+    """Return the bytes for caches of concurrent requests: a share of `cache_mb` or, if that is 0, of `memory`."""
     return cache_mb * 2**20 // CACHE_SHARE if cache_mb else (memory or 0) // MEMORY_SHARE
 
 

@@ -42,17 +42,12 @@ REACHES = (1.0, 2.0, 4.0, 8.0, 16.0, math.inf)  # nats below the best score, tri
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The position of a row of logits in the text.
+    """The position of a row of logits in the text."""
 
-    `offset` is the number of bytes after the prompt, and `silent` the number of tokens without bytes since the last
-    byte. `before` holds the preceding ids for the repetition penalty. `allowed` holds the ids that may be chosen, or is
-    None if all ids may be chosen.
-    """
-
-    offset: int
-    silent: int = 0
-    before: collections.abc.Sequence[int] = ()
-    allowed: collections.abc.Sequence[int] | None = None
+    offset: int  # bytes after the prompt
+    silent: int = 0  # tokens without bytes since the last byte
+    before: collections.abc.Sequence[int] = ()  # preceding ids, for the repetition penalty
+    allowed: collections.abc.Sequence[int] | None = None  # ids that may be chosen (None: all)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,21 +26,15 @@ ACCEPTING, REDRAWING, DRAFTING = 1, 2, 3  # purposes of noise; each has its own 
 
 @dataclass(slots=True)
 class View:
-    """The target's logits and choices for one sequence's candidates.
-
-    `logits` [candidates + 1, vocabulary] has a row for each candidate and for the next token, and `positions` are the
-    rows' positions in the text. A row may be read only once, because reading modifies the row. `picked` holds the
-    tokens that the target chose, if they were selected on the device. `logprobs` holds the log-probabilities
-    [vocabulary] of each row, if the request asks for log-probabilities.
-    """
+    """The target's logits and choices for one sequence. Each row may be read only once, because reading modifies it."""
 
     sampler: Sampler
     request: CompletionRequest
     choice: int
-    logits: Logits
-    positions: collections.abc.Sequence[Position]
-    logprobs: list[Row] | None = None
-    picked: collections.abc.Sequence[int] | None = None
+    logits: Logits  # [candidates + 1, vocabulary]: a row for each candidate, and one for the next token
+    positions: collections.abc.Sequence[Position]  # of the rows in the text
+    logprobs: list[Row] | None = None  # log-probabilities [vocabulary] of each row, if requested
+    picked: collections.abc.Sequence[int] | None = None  # the chosen tokens, if they were selected on the device
     _rows: Row | None = None
 
     def chosen(self, row: int) -> int:
