@@ -177,7 +177,7 @@ class Suggestion:
 
 @dataclass(slots=True)
 class _Tracked:
-    """A sent suggestion: its longest text and accepted length `taken`. A hidden suggestion has no `typed_prefix`."""
+    """A sent suggestion: its longest text, the accepted length `taken`, and its `typed_prefix` while it is shown."""
 
     text: str
     document: str = ""

@@ -285,8 +285,8 @@ def path_of(uri: str, windows: bool = WINDOWS) -> str:
 def notebook_of(uri: str) -> str:
     """Return the canonical URI of the notebook to which a cell's URI belongs, or "" for the URI of another document.
 
-    A cell URI of VS Code has the notebook's path and a fragment that consists of the cell number, `s` and the
-    notebook's scheme in Base64, or, in older versions, of `ch`, the cell number and any scheme other than `file`.
+    VS Code's URI of a cell has the notebook's path and a fragment: the cell number, `s` and the notebook's scheme in
+    Base64. In older versions, the fragment is `ch`, the cell number and the notebook's scheme unless that is `file`.
     """
     scheme, host, path, rest = split_uri(uri)
     if scheme != CELL:

@@ -201,7 +201,7 @@ class EditHistory:
 
 
 def _around(document: Document, edit: LineEdit, *, undo: bool = False) -> str:
-    """Return an edit's text and its surroundings (with `undo`, before the edit), or "" if they exceed MAX_AROUND."""
+    """Return an edit's lines and the lines around them, before the edit if `undo`, or "" if longer than MAX_AROUND."""
     lines, end = document.buffer.lines, edit.row + len(edit.new)
     for rows in (AROUND_ROWS, AROUND_ROWS // 8, 0):
         above, below = lines[max(0, edit.row - rows) : edit.row], lines[end : end + rows]

@@ -210,9 +210,9 @@ def _id_of(data: Any) -> int | str | None:
 
 
 def serve(defaults: EditorSettings, port: int | None, *, copilot: bool) -> int:
-    """Serve one client on the standard streams, or with `port` all that connect until a signal. Return the exit code.
+    """Serve one client on the standard streams, or all clients of a TCP port until a signal arrives.
 
-    `copilot` marks clients made for Copilot. Raises ConfigError if the port is taken.
+    Returns the exit code. `copilot` marks clients made for Copilot. Raises ConfigError if the port is taken.
     """
     logging.getLogger("pygls").setLevel(logging.CRITICAL + 1)  # its log would contain source text
     start_fork_server()
@@ -298,8 +298,9 @@ async def _serve_tcp(port: int, defaults: EditorSettings, copilot: bool) -> int:
     try:
         listening = await asyncio.start_server(converse, HOST, port, limit=MAX_LINE)
     except OSError as error:
-        problem = f"Can't listen on port {port} ({error.strerror})"
-        raise ConfigError(problem, "choose another port with --tcp PORT") from error
+        raise ConfigError(
+            f"Can't listen on port {port} ({error.strerror})", "choose another port with --tcp PORT"
+        ) from error
     for number in (signal.SIGTERM, signal.SIGINT):
         with contextlib.suppress(NotImplementedError):  # Windows
             asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -30,7 +30,7 @@ class _Scope(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Name:
-    """A name's occurrence in `scopes`, outermost first. `binds` is the scope in which it binds the name, or None."""
+    """An occurrence of a name in nested `scopes`. A binding occurrence also has the scope `binds`."""
 
     start: int
     scopes: Sequence[_Scope]
@@ -43,7 +43,7 @@ class _Name:
 
 
 class _Step(NamedTuple):
-    """A node on the path from the root to a name. `slots` describe its position in the parent as `names.toml` does."""
+    """A node on the path from the root to a name, with its position in its parent as `slots` of `names.toml`."""
 
     node: tree_sitter.Node
     slots: Collection[str]
@@ -55,7 +55,7 @@ class _Step(NamedTuple):
 def find_same_name(
     root: tree_sitter.Node, source: bytes, facts: NameFacts, old: str, new: str, renamed: Collection[int]
 ) -> SameName | None:
-    """Return the occurrences of `old` that mean the same as `new` at the `renamed` byte offsets.
+    """Return the occurrences of `old` that refer to the same binding as `new` at the `renamed` byte offsets.
 
     Returns None if renaming other occurrences is often wrong (lab/LOG.md): if the renamed occurrences differ in meaning
     or bind nothing; if `new` is already used in the scope; if another occurrence binds the name to a new value, except

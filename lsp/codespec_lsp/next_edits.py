@@ -101,7 +101,7 @@ class NextEdits:
         self.history.edited(document, lines, predicted=applies)
 
     def close(self, document: Document) -> None:
-        """Drop the suggestions in a closed or lost document, but not the history of its changes."""
+        """Drop the suggestions in a document that is closed or whose text is unknown, but not its history."""
         self._supersede(document.uri)
         self._pending.pop(document.uri, None)
         self._anchors.pop(document.uri, None)

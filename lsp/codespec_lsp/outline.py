@@ -1,6 +1,6 @@
 """Outline a file: list its definitions without bodies, so that a model knows an import's names, types and parameters.
 
-An outline has a block for each definition at the top of a file: the head of a function, or the head of a class with its
+An outline has a block for each top-level definition: the head of a function, or the head of a class with its
 fields, constants and the heads of its methods. Small types are shown in full. The node types and field names are those
 that most grammars share.
 """

@@ -75,7 +75,7 @@ class TextAround:
         return replace(self, prefix=prefix) if len(prefix.encode()) <= MAX_SIDE else None
 
     def rest(self, other: TextAround, text: str) -> str | None:
-        """Return the rest of this prompt's completion `text` at the prompt `other`, or None if the two differ."""
+        """Return the rest of this prompt's completion `text` at the prompt `other`, or None if `text` does not fit."""
         typed = len(other.prefix) - len(self.prefix)
         if typed < 0 or not text.startswith(other.prefix[len(self.prefix) :]):
             return None  # the common case, without comparing whole texts

@@ -120,7 +120,7 @@ def _process(value: Any) -> int | None:
 
 
 def _name(value: Any) -> str:
-    """Read a name or language id, or "" for an invalid value. The file name decides the language of an empty id."""
+    """Read a name or language id, or "" for an invalid value. If the id is empty, the file name decides."""
     return value if isinstance(value, str) else ""
 
 

@@ -123,7 +123,7 @@ class Session:
             document.lost = False
 
     def lose(self, uri: str | None) -> None:
-        """Stop completing a document, or all if `uri` is None, until the client sends the whole text again."""
+        """Stop completing a document (all documents if `uri` is None) until the client sends its whole text."""
         concerned = [each for each in self.documents.values() if uri is None or canonical(uri) in (each.uri, each.file)]
         for document in (each for each in concerned if not each.lost):
             document.lose()

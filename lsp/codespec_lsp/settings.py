@@ -123,19 +123,16 @@ def _read(name: str, value: Any, default: Any, facts: Setting) -> Any:
         case _:
             must = "true or false by language"
             valid = isinstance(value, Mapping) and all(isinstance(item, bool) for item in value.values())
+    if valid and name == "url":
+        value, valid, must = value.rstrip("/"), _is_http(value), "an http address such as http://127.0.0.1:8765"
     if not valid:
         raise ValueError(must)
-    if name == "url":
-        return _read_url(value)
     return value if isinstance(default, str | int) else type(default)(value)
 
 
-def _read_url(value: str) -> str:
+def _is_http(url: str) -> bool:
     try:
-        parts = urlsplit(value)
-        valid = parts.scheme == "http" and is_host(parts.hostname or "") and (parts.port is None or parts.port > 0)
+        parts = urlsplit(url)
+        return parts.scheme == "http" and is_host(parts.hostname or "") and (parts.port is None or parts.port > 0)
     except ValueError:
-        valid = False
-    if not valid:
-        raise ValueError("an http address such as http://127.0.0.1:8765")
-    return value.rstrip("/")
+        return False

@@ -144,7 +144,7 @@ def explain(
 
 
 def last_completion(done: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return four figures of the last completion, or None before the first completion."""
+    """Return the token counts and the speedup of the last completion, or None before the first completion."""
     stats = done.get("stats")
     if not isinstance(stats, Mapping):
         return None
@@ -175,7 +175,7 @@ def read_model_offer(health: Health, settings: EditorSettings) -> dict[str, Any]
 
 
 def daemon_note(health: Health, settings: EditorSettings) -> Status:
-    """Return a ready daemon's status: another version, which may explain other problems, a warning or an offer."""
+    """Return the status of a ready daemon: a version mismatch, the daemon's warning, a model mismatch, or an offer."""
     if health.state != "ready":
         return Status()
     if health.version not in ("", VERSION):
