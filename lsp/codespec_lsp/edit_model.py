@@ -141,7 +141,7 @@ def _change_body(change: Change, path: str) -> ChangeBody:
 
 
 def may_be_sent(change: Change) -> bool:
-    """Return whether a change fits in a request and has no secret nearby: single lines of a key look harmless."""
+    """Return whether a change fits in a request and has no secret nearby, because parts of a key look harmless."""
     old, new = "".join(change.old), "".join(change.new)
     return max(len(old), len(new)) < MAX_CHANGE and not any(map(secret_rows, (change.before, change.after, old, new)))
 

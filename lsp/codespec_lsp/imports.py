@@ -361,7 +361,7 @@ class ImportedFiles:
 
 
 def find_files(uri: str, rows: Sequence[str], rules: Rules, beside: int = 0) -> list[File]:
-    """Return the repository files that a document imports, and up to `beside` others of its folder, if sendable."""
+    """Return the sendable repository files that a document imports, and up to `beside` other files of its folder."""
     files = list[File]()
     try:
         file, repository = rules.repository_of(uri)

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, cast
 
 from codespec_grammars.workers import start_fork_server
 from lsprotocol.types import EXIT, INITIALIZE, TEXT_DOCUMENT_DID_CHANGE
-from pygls.exceptions import JsonRpcException, JsonRpcInternalError, JsonRpcInvalidParams, JsonRpcInvalidRequest
+from pygls.exceptions import JsonRpcException, JsonRpcInternalError, JsonRpcInvalidRequest
 from pygls.io_ import StdinAsyncReader, StdoutWriter
 
 from codespec.errors import ConfigError
@@ -94,7 +94,7 @@ class Messages:
         if not self._in_order(method, is_request, data.get("id")):
             return False
         try:
-            message = self._structured(data)
+            message = self._protocol.structure_message(data)
             if is_request and not hasattr(message, "id"):
                 raise JsonRpcInvalidRequest("The method is a notification, which has no id.")
             self._protocol.handle_message(message)
@@ -119,19 +119,6 @@ class Messages:
         self._refuse(None, PARSE_ERROR, sentence)
         if _CHANGE.search(body.replace(b"\0", b"")):  # without the zeros of UTF-16
             self._protocol.left_out({"method": TEXT_DOCUMENT_DID_CHANGE})
-
-    def _structured(self, data: dict[str, Any]) -> Any:
-        """Convert a message to an lsprotocol object. Raises JsonRpcException with a sentence for the client."""
-        try:
-            return self._protocol.structure_message(data)
-        except JsonRpcException as error:
-            if error.message != type(error).MESSAGE:
-                raise
-            cause: Exception = error  # pygls raised it without a sentence
-        except Exception as error:  # lsprotocol raises various errors for values of wrong types
-            cause = error
-        name = data.get("method", "A response")
-        raise JsonRpcInvalidParams(f"{name} can't be read: its fields are not those of the protocol.") from cause
 
     def _in_order(self, method: Any, is_request: bool, number: Any) -> bool:
         """Return whether a message comes after initialize and before shutdown, and refuse requests at other times."""

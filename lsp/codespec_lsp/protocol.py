@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
-from pygls.exceptions import JsonRpcInvalidParams
+from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams
 from pygls.protocol import JsonRPCNotification, JsonRPCRequestMessage, LanguageServerProtocol
 
 from codespec_lsp.completer import ContentModified, PendingRequest
@@ -120,7 +120,7 @@ def _process(value: Any) -> int | None:
 
 
 def _name(value: Any) -> str:
-    """Read a name or language id, or "" for an invalid value. If the id is empty, the file name decides."""
+    """Read a name or a language id. An invalid value is read as ""."""
     return value if isinstance(value, str) else ""
 
 
@@ -267,7 +267,7 @@ class LspProtocol(LanguageServerProtocol):
         """
         method, params = data.get("method"), data.get("params")
         if method is None:
-            return super().structure_message(data)
+            return self._convert(data)
         reader = READERS.get(method)
         if reader is None:
             plain = params if isinstance(params, Mapping) else {}
@@ -284,7 +284,14 @@ class LspProtocol(LanguageServerProtocol):
             read["capabilities"].pop("general", None)  # the position encodings
         if method in (*COMPLETIONS, *EDITS) and "id" in data:
             return JsonRPCRequestMessage(data["id"], method, "2.0", read)
-        return super().structure_message({**data, "params": read})
+        return self._convert({**data, "params": read})
+
+    def _convert(self, data: dict[str, Any]) -> Any:
+        try:
+            return super().structure_message(data)
+        except JsonRpcException as error:  # without a sentence for the client
+            name = data.get("method", "A response")
+            raise JsonRpcInvalidParams(f"{name} can't be read: its fields are not those of the protocol.") from error
 
     def left_out(self, data: Mapping[str, Any]) -> None:
         """Mark a document as lost if a change could not be applied, or all documents if the change has no valid URI."""

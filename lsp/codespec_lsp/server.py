@@ -124,7 +124,6 @@ def add_features(server: Server) -> None:
     server.feature(types.INITIALIZED)(_initialized)
     server.feature(types.WORKSPACE_DID_CHANGE_CONFIGURATION)(_configuration_changed)
     server.feature(types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS)(_folders_changed)
-    server.feature("textDocument/didShowCompletion")(lambda _params: None)  # every answer counts as shown
     server.feature("textDocument/didPartiallyAcceptCompletion")(_partly_accepted)
     server.feature("textDocument/didFocus")(_focused)
     server.feature("codespec/status")(_status)
