@@ -168,8 +168,7 @@ def new_session(client: DaemonClient) -> Session:
     """Return a client's session in front of a daemon."""
     daemon = Daemon(OneDaemon(client), lambda state, message: None)
     status = StatusLine(lambda params: None, lambda message: None)
-    clock = asyncio.get_running_loop().time
-    return Session(daemon, status, lambda document: False, clock, lambda sentence: None)
+    return Session(daemon, status, lambda document: False, lambda sentence: None)
 
 
 def uri_of(place: Place, number: int = 0) -> tuple[str, str]:

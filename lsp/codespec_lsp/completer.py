@@ -16,7 +16,7 @@ from pygls.exceptions import JsonRpcException
 
 from codespec_lsp.buffer import Edit
 from codespec_lsp.completions import MAX_AHEAD, CachedCompletion, CompletionCache, EditRange, Suggestion, TypedPrefix
-from codespec_lsp.documents import Document
+from codespec_lsp.documents import Document, now
 from codespec_lsp.prompt import TextAround
 from codespec_lsp.status import Counters
 
@@ -90,7 +90,7 @@ class DocumentState:
     answered: PendingRequest | None = None
     shown: Suggestion | None = None
     notified: bool = False  # whether the client was notified of more text since its last request
-    extended_at: float = 0.0  # the clock's time of the last answer or notification
+    extended_at: float = 0.0  # the loop's time of the last answer or notification
     notify_later: asyncio.TimerHandle | None = None
 
     def supersede(self, by: PendingRequest | None = None) -> None:
@@ -134,16 +134,10 @@ class Completer:
     `tell_more` notifies the client of a document's longer suggestion, or returns False if the settings forbid that.
     """
 
-    def __init__(
-        self,
-        generate: Generate,
-        tell_more: Callable[[Document], bool],
-        counters: Counters,
-        clock: Callable[[], float],
-    ) -> None:
+    def __init__(self, generate: Generate, tell_more: Callable[[Document], bool], counters: Counters) -> None:
         self.from_cache = False  # whether the last answer came from the cache
         self.cache = CompletionCache()
-        self._generate, self._tell_more, self._counters, self._clock = generate, tell_more, counters, clock
+        self._generate, self._tell_more, self._counters = generate, tell_more, counters
         self._states = defaultdict[str, DocumentState](DocumentState)
 
     def receive(self, request: PendingRequest) -> None:
@@ -206,8 +200,8 @@ class Completer:
                 await self._wait(state, request, completion, budget, several)
             before = state.shown if request.is_beside(state.answered) else None
             suggestions = self._suggestions(state, request, completion, several)
-            now = state.shown if not was_notified else None
-            if before and now and now.completion is before.completion and len(now.shown) > len(before.shown):
+            after = state.shown if not was_notified else None
+            if before and after and after.completion is before.completion and len(after.shown) > len(before.shown):
                 # An equivalent request got less text, and clients are not notified while a request waits.
                 self._tell_more(request.document)
             return suggestions
@@ -288,7 +282,7 @@ class Completer:
                 )
                 if enough and not any(alternative.growing for alternative in alternatives):
                     return
-                left = end - self._clock()
+                left = end - now()
                 if left <= 0:
                     self._counters.cut_by_the_clock += 1
                     return
@@ -309,7 +303,7 @@ class Completer:
             suggestion = Suggestion.of(each, request.prompt)
             if suggestion.shown and not any(suggestion.shown == other.shown for other in suggestions):
                 suggestions.append(suggestion)
-        state.answered, state.extended_at = request, self._clock()
+        state.answered, state.extended_at = request, now()
         state.shown = suggestions[0] if suggestions else Suggestion(completion, "", "")
         return suggestions[:most]
 
@@ -323,13 +317,13 @@ class Completer:
         shown = Suggestion.of(completion, state.answered.prompt).shown
         if len(shown) <= len(state.shown.shown) or (state.notified and not completion.done):
             return
-        wait = state.extended_at + MORE_EVERY - self._clock()
+        wait = state.extended_at + MORE_EVERY - now()
         if wait > 0 and not completion.done:
             if state.notify_later is None:
                 loop = asyncio.get_running_loop()
                 state.notify_later = loop.call_later(wait, self._grown_later, document, completion)
             return
-        state.notified, state.extended_at = self._tell_more(document), self._clock()
+        state.notified, state.extended_at = self._tell_more(document), now()
 
     def _grown_later(self, document: Document, completion: CachedCompletion) -> None:
         state = self._states.get(document.uri)

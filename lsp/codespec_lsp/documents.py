@@ -6,6 +6,7 @@ file name: file URIs have no query or fragment in LSP, and a secret file's name 
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import itertools
 import re
@@ -52,13 +53,18 @@ _MAGIC = re.compile(
 )
 
 
+def now() -> float:
+    """Return the event loop's time, in seconds."""
+    return asyncio.get_running_loop().time()
+
+
 @dataclass(eq=False, slots=True)
 class Document:
     """An open document.
 
     `uri` is canonical, `spelled` is the URI as the client last sent it, and `file` is the URI of the file or, for a
     cell, of the notebook. `version` is the client's version, and each text has a unique `revision`. `changed` is the
-    clock's time of the last change, and `edited_rows` the recently edited rows, latest first. `rests` is the cursor's
+    loop's time of the last change, and `edited_rows` the recently edited rows, latest first. `rests` is the cursor's
     last known offset in code points, or -1. `warmed_up` is the `state` at the last warm-up. `lost` is set while the
     text is unknown.
     """

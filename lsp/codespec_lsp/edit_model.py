@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,7 @@ from codespec.errors import Absent, DaemonError
 from codespec.exclusions.secrets import secret_rows, without_secrets
 from codespec_lsp.buffer import Buffer, TextPosition
 from codespec_lsp.daemon import Daemon
-from codespec_lsp.documents import Document
+from codespec_lsp.documents import Document, now
 from codespec_lsp.line_edits import Change, Hunk, split_hunk
 from codespec_lsp.prompt import RequestContext, clean
 
@@ -29,7 +29,7 @@ Answer = tuple[list[Hunk], str]  # the hunks, and the reason if there are none
 
 @dataclass(eq=False, slots=True)
 class EditRequest:
-    """A client's request for the next edit; `received` is the clock's time of its arrival, in seconds.
+    """A client's request for the next edit; it arrived at the loop's time `received`.
 
     `trigger` is "typing", "moved", "left insert", "accepted" or "invoked"; other values count as "typing". `problems`
     are the rows and messages of the client's diagnostics.
@@ -43,10 +43,10 @@ class EditRequest:
 
 
 class EditModel:
-    """Asks the model of one client's daemon for edits. `clock` returns seconds."""
+    """Asks the model of one client's daemon for edits."""
 
-    def __init__(self, daemon: Daemon, context: RequestContext, clock: Callable[[], float]) -> None:
-        self._daemon, self._context, self._clock = daemon, context, clock
+    def __init__(self, daemon: Daemon, context: RequestContext) -> None:
+        self._daemon, self._context = daemon, context
         self._reason: str | None = None  # why the daemon predicts no edits; "" if it does; None if unknown
         self._checked = 0.0
 
@@ -56,7 +56,7 @@ class EditModel:
 
     async def why_not(self) -> str:
         """Return why the daemon predicts no edits, or ""."""
-        if self._reason is None or (self._reason and self._clock() - self._checked > CHECK_AFTER):
+        if self._reason is None or (self._reason and now() - self._checked > CHECK_AFTER):
             try:
                 about = (await self._daemon.stats()).get("daemon", {})
             except Absent:
@@ -65,17 +65,17 @@ class EditModel:
                 return str(error)
             if about.get("state") not in ("ready", "idle"):
                 return "The daemon is starting, so no model predicts edits yet."
-            self._checked = self._clock()
+            self._checked = now()
             untrained = "The daemon's model has no format for edits, so it predicts none."
             self._reason = "" if about.get("edit_format") else untrained if "edit_format" in about else TOO_OLD
         return self._reason
 
     async def find(self, request: EditRequest, places: Sequence[int], changes: Sequence[Change], end: float) -> Answer:
-        """Ask the model for hunks at the rows `places`, with a deadline at the clock's time `end`."""
+        """Ask the model for hunks at the rows `places`, with a deadline at the loop's time `end`."""
         body = edit_body(request, places, changes, self._context)
         if body is None:
             return [], "The lines around the cursor are too long to be sent."
-        body["deadline_ms"] = max(1.0, (end - self._clock()) * 1000)
+        body["deadline_ms"] = max(1.0, (end - now()) * 1000)
         try:
             return await self._read(body, request.document.buffer)
         except Absent:

@@ -11,7 +11,7 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -23,7 +23,7 @@ from codespec_grammars.workers import Worker, WorkerDied
 
 from codespec.api.limits import MAX_SIDE
 from codespec.files import NotUtf8, decode_text, read_regular
-from codespec_lsp.documents import Document
+from codespec_lsp.documents import Document, now
 from codespec_lsp.exclusions import PATIENCE, Exclusions, Rules
 from codespec_lsp.outline import Block, Outline
 
@@ -276,7 +276,7 @@ class File(NamedTuple):
 
 @dataclass(slots=True)
 class _Imports:
-    """A search for a document's imports under the `rules`, started at the clock's time `began`."""
+    """A search for a document's imports under the `rules`, started at the loop's time `began`."""
 
     rules: Rules
     began: float
@@ -286,9 +286,8 @@ class _Imports:
 class ImportedFiles:
     """The imported files of one client's documents."""
 
-    def __init__(self, exclusions: Exclusions, clock: Callable[[], float]) -> None:
+    def __init__(self, exclusions: Exclusions) -> None:
         self._exclusions = exclusions
-        self._clock = clock
         self._imports: dict[str, _Imports] = {}
         self._outlines: dict[File, Outline] = {}
         self._reading: asyncio.Task[None] | None = None
@@ -305,14 +304,14 @@ class ImportedFiles:
 
     async def look(self, document: Document) -> None:
         """Search for the files that a document imports, at most every LOOK_AGAIN seconds. Waits at most PATIENCE."""
-        imports, now = self._imports.get(document.uri), self._clock()
-        old = imports is not None and (now - imports.began >= LOOK_AGAIN and imports.looking.done())
+        imports, at = self._imports.get(document.uri), now()
+        old = imports is not None and (at - imports.began >= LOOK_AGAIN and imports.looking.done())
         if imports is None or old or imports.rules is not self._exclusions.rules:
             if imports is not None:
                 imports.looking.cancel()
             task = asyncio.get_running_loop().create_task(self._look(document, self._exclusions.rules))
-            imports = self._imports[document.uri] = _Imports(self._exclusions.rules, now, task)
-        left = imports.began + PATIENCE - now
+            imports = self._imports[document.uri] = _Imports(self._exclusions.rules, at, task)
+        left = imports.began + PATIENCE - at
         if left > 0 and not imports.looking.done():
             await asyncio.wait([imports.looking], timeout=left)
 

@@ -18,7 +18,7 @@ from typing import Literal
 from codespec.exclusions.secrets import secret_rows
 from codespec_lsp.buffer import Buffer, Edit
 from codespec_lsp.daemon import Daemon
-from codespec_lsp.documents import Document, canonical
+from codespec_lsp.documents import Document, canonical, now
 from codespec_lsp.edit_model import EditModel, EditRequest, may_be_sent
 from codespec_lsp.line_edits import MAX_LINE, Change, EditHistory, Hunk, line_edit, rebased, why_hidden
 from codespec_lsp.prompt import RequestContext
@@ -66,12 +66,11 @@ class NextEdits:
         context: RequestContext,
         why_not: Callable[[Document], str],
         counters: Counters,
-        clock: Callable[[], float],
     ) -> None:
-        self.history = EditHistory(clock)
-        self.model = EditModel(daemon, context, clock)
+        self.history = EditHistory(now)
+        self.model = EditModel(daemon, context)
         self._reason = ""  # why the last request got no edit, or ""
-        self._context, self._why_not, self._counters, self._clock = context, why_not, counters, clock
+        self._context, self._why_not, self._counters = context, why_not, counters
         self._anchors: dict[str, int] = {}  # by URI, the row for which the model was last asked
         self._rejected: list[tuple[str, Hunk]] = []  # URI and hunk with its current rows
         self._pending: dict[str, NextEdit] = {}  # by URI, the last answered edit with its current rows
@@ -116,7 +115,7 @@ class NextEdits:
         document.spelled = uri
         self._supersede(document.uri)
         here = document.buffer.position(*position)
-        request = self._newest[document.uri] = EditRequest(document, here, trigger, problems, self._clock())
+        request = self._newest[document.uri] = EditRequest(document, here, trigger, problems, now())
         return request
 
     async def answer(self, request: EditRequest | None) -> Answer:
@@ -153,7 +152,7 @@ class NextEdits:
         uri = request.document.uri
         if self._newest.get(uri) is not request:
             return CHANGED
-        left = request.received + self._context.settings().next_edit_budget_ms / 1000 - self._clock()
+        left = request.received + self._context.settings().next_edit_budget_ms / 1000 - now()
         finding = self._finding[uri] = asyncio.ensure_future(self._find(request))
         try:
             await asyncio.wait((finding,), timeout=max(0.0, left))
@@ -249,7 +248,7 @@ class NextEdits:
             return "Too much was changed at once to have been typed."
         if self._dismissed_at == self.history.number:
             return "The last suggestion was dismissed, and nothing was edited since."
-        if request.trigger == "moved" and self._clock() - self.history.edited_at > MOVED_WITHIN:
+        if request.trigger == "moved" and now() - self.history.edited_at > MOVED_WITHIN:
             return f"The last edit is more than {MOVED_WITHIN:.0f} seconds old."
         return ""
 

@@ -143,15 +143,9 @@ def _within(window: Callable[[int], str]) -> str:
 class RequestContext:
     """Builds request bodies for one client, with context from the client's other documents and files."""
 
-    def __init__(
-        self,
-        documents: Documents,
-        exclusions: Exclusions,
-        settings: Callable[[], EditorSettings],
-        clock: Callable[[], float],
-    ) -> None:
+    def __init__(self, documents: Documents, exclusions: Exclusions, settings: Callable[[], EditorSettings]) -> None:
         self.documents, self.exclusions, self.settings = documents, exclusions, settings
-        self.imported = ImportedFiles(exclusions, clock)
+        self.imported = ImportedFiles(exclusions)
         self._name = secrets.token_hex(4)
 
     def request_body(self, document: Document, prompt: TextAround, trigger: str, in_document: bool) -> CompletionBody:

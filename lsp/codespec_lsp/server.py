@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -20,7 +19,7 @@ from codespec_lsp.buffer import Encoding
 from codespec_lsp.completer import PendingRequest
 from codespec_lsp.completions import ACCEPT, completion_list, fitting, inline_item
 from codespec_lsp.daemon import Daemon, Daemons
-from codespec_lsp.documents import CELL, NAMES_FILES, Document
+from codespec_lsp.documents import CELL, NAMES_FILES, Document, now
 from codespec_lsp.edit_model import INLINE_EDIT, NEXT_EDIT, EditRequest
 from codespec_lsp.line_edits import as_whole_lines, without_kept_words
 from codespec_lsp.protocol import LspProtocol
@@ -49,7 +48,6 @@ class Server(LanguageServer):
             protocol_cls=LspProtocol,
             converter_factory=_converter,
         )
-        loop = asyncio.get_running_loop()
         self.status = StatusLine(
             lambda status: self.protocol.notify("didChangeStatus", asdict(status)),
             lambda problem: self._show(types.MessageType.Error, f"codespec: {problem}"),
@@ -57,7 +55,7 @@ class Server(LanguageServer):
         self.check_at: float | None = None  # time of the next health check; None: as soon as the daemon is ready
         self._offered = False
         warn = partial(self._log, types.MessageType.Warning)
-        self.session = Session(Daemon(daemons, self._daemon_is), self.status, self._tell_more, loop.time, warn)
+        self.session = Session(Daemon(daemons, self._daemon_is), self.status, self._tell_more, warn)
         self.session.use(defaults)
         self._defaults = defaults  # updated with the initialization options
         self.dynamic, self.copilot = False, copilot
@@ -90,11 +88,10 @@ class Server(LanguageServer):
         """Update the status. Check the health of a ready daemon at once, and later every CHECK_EVERY seconds."""
         if (state, message) != self.status.state:
             self.status.daemon(state, message)
-        now = asyncio.get_running_loop().time()
         if state != "ready":
             self.check_at = None
-        elif self.check_at is None or now >= self.check_at:
-            self.check_at = now + CHECK_EVERY
+        elif self.check_at is None or now() >= self.check_at:
+            self.check_at = now() + CHECK_EVERY
             self.session.daemon.spawn(self._check())
 
     async def _check(self) -> None:

@@ -22,7 +22,7 @@ from codespec_lsp.completions import (
     repeats_from,
 )
 from codespec_lsp.daemon import Daemon, LookupFiles, WarmUps
-from codespec_lsp.documents import Document, Documents, Notebooks, canonical, is_magic, path_of
+from codespec_lsp.documents import Document, Documents, Notebooks, canonical, is_magic, now, path_of
 from codespec_lsp.exclusions import PATIENCE, Exclusions
 from codespec_lsp.next_edits import NextEdits
 from codespec_lsp.prompt import RequestContext, build_prompt, clean, with_newlines
@@ -49,7 +49,6 @@ class Session:
         daemon: Daemon,
         status: StatusLine,
         tell_more: Callable[[Document], bool],
-        clock: Callable[[], float],
         warn: Callable[[str], None],
     ) -> None:
         self.settings = EditorSettings()
@@ -63,15 +62,15 @@ class Session:
         self.dismissals = Dismissals(self.counters)
         self.daemon = daemon
         self.status = status
-        self.completer = Completer(self._generate, tell_more, self.counters, clock)
-        self._clock, self._warn = clock, warn
+        self.completer = Completer(self._generate, tell_more, self.counters)
+        self._warn = warn
         self._warm_ups = WarmUps(self._read_ahead, daemon)
         self._folders: set[str] = set()
         self._notebooks = Notebooks()
         self._trees: list[DocumentTree] = []
-        self._context = RequestContext(self.documents, self.exclusions, lambda: self.settings, clock)
+        self._context = RequestContext(self.documents, self.exclusions, lambda: self.settings)
         self._lookup_files = LookupFiles(self._context, daemon, self._is_completed)
-        self.edits = NextEdits(daemon, self._context, self.why_not, self.counters, clock)
+        self.edits = NextEdits(daemon, self._context, self.why_not, self.counters)
 
     def use(self, settings: EditorSettings) -> None:
         self.settings = settings
@@ -102,7 +101,7 @@ class Session:
         if document is None:
             return
         self._warm_ups.changed(document)
-        document.version, document.changed = item.get("version"), self._clock()
+        document.version, document.changed = item.get("version"), now()
         buffer = document.buffer
         for change in changes:
             span, text = change.get("range"), change["text"]
@@ -244,7 +243,7 @@ class Session:
             prompt = build_prompt(document.uri, buffer, start, selected.text, end, above)
             edit_range = EditRange(selected.range, selected.text, edit_range.newline)
         request = PendingRequest(
-            *(document, prompt, document.rests, document.revision, self._clock(), edit_range, word, explicit),
+            *(document, prompt, document.rests, document.revision, now(), edit_range, word, explicit),
             selected=selected is not None,
             grows=self.shows_more and self.settings.more and not explicit and not whole,
             in_magic=document.is_cell and is_magic(document.language_id, buffer, here.row),
@@ -277,7 +276,7 @@ class Session:
         except asyncio.CancelledError:
             self.counters.cancelled += 1
             raise
-        self.counters.milliseconds.append((self._clock() - request.received) * 1000)
+        self.counters.milliseconds.append((now() - request.received) * 1000)
         if suggestions:
             self.counters.answered += 1
             tip = -1 if request.selected else request.offset  # accepting also inserts the selected list item

@@ -139,7 +139,7 @@ def test_a_text_that_grew_is_the_same_suggestion() -> None:
     acceptance.show("u", [suggested(1, "append")], 5)
     acceptance.show("u", [suggested(1, TEXT)], 5)
     acceptance.edited("u", WHOLE)
-    assert (counters.shown, counters.accepted, counters.acceptance) == (1, 1, 1.0)
+    assert (counters.shown, counters.accepted, counters.as_dict()["acceptance"]) == (1, 1, 1.0)
 
 
 @pytest.mark.parametrize(

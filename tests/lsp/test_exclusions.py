@@ -154,8 +154,8 @@ def test_links_to_secrets(tmp_path: Path) -> None:
     [
         ("file:///p/a.py", ""),
         ("untitled:Untitled-1", ""),
-        ("git:/p/a.py?HEAD", "git is not a file"),
-        ("output:tasks", "output is not a file"),
+        ("git:/p/a.py?HEAD", "'git' is not a file"),
+        ("output:tasks", "'output' is not a file"),
         ("file:///p/.env", ".env may hold secrets"),
         ("file:///p/gen/a.py", "codespec.exclude"),
         ("file:///p/deep/x.min.js", "codespec.exclude"),

@@ -46,7 +46,7 @@ class Scene:
 
     def __post_init__(self) -> None:
         self.clock = asyncio.get_running_loop().time
-        self.completer = Completer(self.write, lambda _: True, Counters(), self.clock)
+        self.completer = Completer(self.write, lambda _: True, Counters())
 
     def write(
         self, _request: PendingRequest, completions: list[CachedCompletion], _alternatives: int
@@ -163,7 +163,7 @@ def test_a_growing_text_is_told_of_ten_times_a_second_at_most() -> None:
             told.append(scene.clock())
             return True
 
-        scene.completer = Completer(scene.write, tell, Counters(), scene.clock)
+        scene.completer = Completer(scene.write, tell, Counters())
         await scene.ask(explicit=False)
         for _ in range(200):
             heard = len(told)
