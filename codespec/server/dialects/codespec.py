@@ -267,9 +267,7 @@ class Answer:
         for hunk in hunks:
             mark = next((mark for mark in self._marks if mark and any(mark in line for line in hunk.lines)), "")
             if mark and not self.reason:
-                self.reason = (
-                    UNCHANGED if mark == self._marks[-1] else f"The text has {mark}, which is not code."
-                )
+                self.reason = UNCHANGED if mark == self._marks[-1] else f"The text contains {mark}, which is not code."
             if self.reason:
                 return
             start, end = self._rows[0] + hunk.start, self._rows[0] + hunk.end
