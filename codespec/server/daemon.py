@@ -210,7 +210,7 @@ def _fault(error: CodespecError) -> str:
 
 
 class Daemon:
-    """The daemon: a source of text, and a queue of at most `queue` waiting requests."""
+    """The state that all HTTP handlers share. At most `queue` requests may wait for the source of text."""
 
     def __init__(
         self,
@@ -300,24 +300,22 @@ class Daemon:
     ) -> Iterator[None]:
         """Submit a request, and abort it on exit if it has not ended. Raise ServeError if the request is refused."""
         slots = self.ready().slots
+        account = account or Account("")  # the usage of a client without a key is not reported
         if self.num_open >= slots + self.queue and not self._make_room(scope):
-            if account is not None:
-                account.refused += 1
+            account.refused += 1
             raise self._full()
         handle.request, handle.session = replace(handle.request, scope=scope), session
         self.last_used = time.monotonic()
         self.source.admit(handle)
         self._open.add(handle)
-        if account is not None:
-            account.open.add(handle)
+        account.open.add(handle)
         try:
             yield
         finally:
             self._open.discard(handle)
             self.last_used = time.monotonic()
             self.metrics.end(handle)
-            if account is not None:
-                account.end(handle)
+            account.end(handle)
             if not handle.over:
                 self.source.abort(handle)
 
@@ -341,7 +339,7 @@ class Daemon:
 
     def _full(self) -> ServeError:
         self.metrics.refused["queue_full"] += 1
-        wait = math.ceil(RETRY_SECONDS * self.num_open / max(1, self.ready().slots) / 8)
+        wait = math.ceil(RETRY_SECONDS * self.num_open / max(1, self.loaded().slots) / 8)
         return ServeError(f"{self.num_open} requests are open: try again in a moment.", 429, max(1, wait))
 
     def revoke(self, account: Account) -> None:

@@ -35,7 +35,6 @@ from codespec.store.resolve import open_pair
 
 if TYPE_CHECKING:
     from codespec.engine.engine import Engine
-    from codespec.engine.metrics import Metrics
 
 MAX_CALLS = 64  # functions that wait for the end of a round
 PREFETCH_DELAY = 0.15  # seconds after a finished text; the user's next keystroke usually comes sooner
@@ -135,16 +134,15 @@ class EngineThread(Source):
         self.queue.answer(job, [ServeError(sentence, 500)])
 
     def _run(self) -> None:
-        metrics: Metrics | None = None
-        while self._load(metrics) and self._serve():
-            metrics = self._free()
+        while self._load() and self._serve():
+            self._free()
             self.queue.wait(None)
             if self._stopping:
                 self._end()
                 return
 
-    def _load(self, metrics: Metrics | None) -> bool:
-        """Load an engine, which continues the counters in `metrics`. Return False if loading failed permanently."""
+    def _load(self) -> bool:
+        """Load an engine, which continues the metrics of a freed engine. Return False if loading failed permanently."""
         try:
             loaded = self.load(self.progress)
         except CodespecError as error:
@@ -156,8 +154,9 @@ class EngineThread(Source):
             return False
         engine = loaded.engine
         assert engine is not None
-        if metrics is not None:
-            engine.metrics, loaded = metrics, replace(loaded, metrics=metrics)
+        if self.loaded is not None:
+            engine.metrics = self.loaded.metrics
+            loaded = replace(loaded, metrics=engine.metrics)
         self.use(engine, PREFETCH_DELAY if loaded.prefetch else None)
         self.loaded, self.state = loaded, "ready"
         self._post_to_loop(self._ready.set)
@@ -180,15 +179,14 @@ class EngineThread(Source):
             self._give_up(ServeError(f"The engine has stopped ({type(error).__name__}): restart the daemon.", 503))
             return False
 
-    def _free(self) -> Metrics:
-        """Free the engine and return its metrics. Handlers can still read all fields of `loaded` except `engine`."""
+    def _free(self) -> None:
+        """Free the engine. Handlers can still read all fields of `loaded` except `engine`."""
         assert self.loaded is not None
         self.loaded, self.engine = replace(self.loaded, engine=None), None
         self.queue.finish = lambda sequence, reason: None  # holds on to the engine otherwise
         self.queue.prefetched = PrefetchCache()  # other models would write other texts
         release_memory()
         self.progress, self.state = Progress("models freed"), "idle"
-        return self.loaded.metrics
 
     def _end(self) -> None:
         self.state = "stopped"

@@ -76,4 +76,4 @@ def test_what_can_not_start_is_one_sentence(models: Models, tmp_path: Path) -> N
     for words in (("add", "a b"), ("revoke", "none"), ("list",)):
         done = run("keys", *words, "--keys", tmp_path / "keys")
         assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
-    assert "give --keys FILE" in run("keys", "list", XDG_CONFIG_HOME=str(tmp_path)).stderr
+    assert "add --keys FILE" in run("keys", "list", XDG_CONFIG_HOME=str(tmp_path)).stderr
