@@ -104,14 +104,8 @@ def demand_memory(name: str, nbytes: int) -> None:
     demand_room([claim], available_memory(), "memory")
 
 
-def weights_claim(name: str, parameters: int, dtype: torch.dtype) -> Claim:
-    """Return the memory requirement of weights that are not loaded yet."""
-    return Claim(f"weights of {name}", parameters * dtype.itemsize, "choose a smaller model or dtype bfloat16")
-
-
 def step_claims(need: Need, graph_rows: int) -> list[Claim]:
     """Return a loaded model's memory requirements for its cache, steps and graphs."""
-    from codespec.backends.torch.cache import cache_bytes
     from codespec.backends.torch.cuda.graphs import Buckets
     from codespec.backends.torch.model import TorchModel
 
@@ -120,7 +114,7 @@ def step_claims(need: Need, graph_rows: int) -> list[Claim]:
     capacity = need.capacity + -need.capacity % CAPACITY_UNIT  # rounded up as by the cache
     buckets = Buckets(graph_rows, capacity)
     largest, row, logits = max(buckets.rows, default=0), _row_bytes(model, capacity), model.spec.vocab_size
-    cache = cache_bytes(model.shapes, need.slots + 1, capacity, model.dtype, model.feature_shape, model.states)
+    cache = (need.slots + 1) * model.slot_bytes(capacity)
     # A step holds its logits once in the model's dtype and twice in float32.
     step = max(need.rows, largest, 1) * row
     step += max(need.kept, largest, 1) * logits * (model.dtype.itemsize + 2 * FLOAT)

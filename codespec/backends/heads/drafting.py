@@ -204,7 +204,7 @@ class DFlashRunner(HeadRunner):
         angles = self._angles(spans)
         slots = [reading.slot for reading in readings]
         for number, layer in enumerate(self._head.layers):
-            q, k, v = layer.read(rows, angles)  # type: ignore[operator]
+            q, k, v = layer.project(layer.input_layernorm(rows), angles)  # type: ignore[operator]
             rows = layer.finish(rows, attend_slots(self.cache.kept, number, slots, spans, q, k, v, causal=False))  # type: ignore[operator]
         guessed = torch.cat([part[1:] for part in rows.split(sizes)])
         return list(self._head.logits(guessed).split([size - 1 for size in sizes]))

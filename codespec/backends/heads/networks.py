@@ -128,7 +128,6 @@ class Eagle3(nn.Module):
 
     def __init__(self, config: HeadConfig) -> None:
         super().__init__()
-        self.config = config
         self.fc = nn.Linear(len(config.layers) * config.target_size, config.hidden_size, bias=False)
         self.midlayer = Eagle3Layer(config)
         self.norm = Norm(config.hidden_size, config.epsilon)
@@ -145,17 +144,6 @@ class Eagle3(nn.Module):
         return logits
 
 
-class DFlashLayer(Layer):
-    """A layer of a DFlash head, which attends over the context and the block."""
-
-    def __init__(self, config: HeadConfig) -> None:
-        super().__init__(config, config.hidden_size, normed=True)
-
-    def read(self, rows: Tensor, angles: Angles) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the queries, keys and values of the block's rows [N, hidden]."""
-        return self.project(self.input_layernorm(rows), angles)
-
-
 class DFlash(nn.Module):
     """A DFlash head (Chen et al. 2026, arXiv 2602.06036), which fills a block of masked positions in one forward pass.
 
@@ -168,10 +156,9 @@ class DFlash(nn.Module):
 
     def __init__(self, config: HeadConfig) -> None:
         super().__init__()
-        self.config = config
         self.fc = nn.Linear(len(config.layers) * config.target_size, config.hidden_size, bias=False)
         self.hidden_norm = Norm(config.hidden_size, config.epsilon)
-        self.layers = nn.ModuleList(DFlashLayer(config) for _ in range(config.draft_layers))
+        self.layers = nn.ModuleList(Layer(config, config.hidden_size, normed=True) for _ in range(config.draft_layers))
         self.norm = Norm(config.hidden_size, config.epsilon)
         self.mask = nn.Parameter(torch.zeros(config.hidden_size))
         self.lm_head: nn.Module = nn.Linear(config.hidden_size, config.draft_vocab, bias=False, device="meta")

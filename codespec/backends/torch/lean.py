@@ -126,7 +126,6 @@ class LeanNetwork(nn.Module):
 
     def __init__(self, network: Any, seam: Seam) -> None:
         super().__init__()
-        self.config = network.config
         self.embed = network.model.embed_tokens
         self.angles = AngleTable(network.model.rotary_emb, seam)
         self.blocks = nn.ModuleList()

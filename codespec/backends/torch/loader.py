@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
 from codespec.backends.language_model import ModelSpec
-from codespec.backends.memory_plan import demand_room, free_memory, weights_claim
+from codespec.backends.memory_plan import Claim, demand_room, free_memory
 from codespec.backends.text_tokenizer import check_tokenizer, load_tokenizer
 from codespec.backends.torch import linear, model_check
 from codespec.backends.torch.attention import NAME, Seam, register
@@ -62,7 +62,8 @@ def load_torch_files(
     free = free_memory(where)
     if free is not None:
         tied = config.get_text_config().tie_word_embeddings
-        demand_room([weights_claim(name, read_weights(folder, tied=tied).parameters, number)], free)
+        nbytes = read_weights(folder, tied=tied).parameters * number.itemsize
+        demand_room([Claim(f"weights of {name}", nbytes, "choose a smaller model or dtype bfloat16")], free)
     network = _network(folder, config, number, where if where.type == "cuda" else None)
     if where.type != "cpu" and any(kind.fits(module) for module in network.modules() for kind in RECURRENT):
         raise ModelError(f"{name} has recurrent layers, which run only on a CPU", "set device to cpu")
