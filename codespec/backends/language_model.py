@@ -304,7 +304,13 @@ class SlotPool:
         slot = source
         if held.owner != owner or 2 * shared < len(held.ids):
             slot = self._victim(owner)
-        self._take(slot, owner)
+        replaced = self._free.pop(slot)
+        self.num_tokens -= len(replaced.ids)
+        if self._newest.get(replaced.owner) == slot:
+            del self._newest[replaced.owner]
+        if owner.document:
+            self._newest[owner] = slot
+        self._taken[slot] = owner
         return Lease(slot, source if shared else slot, shared)
 
     def release(self, slot: int, ids: Sequence[int], rotary_key: int = 0) -> None:
@@ -343,15 +349,6 @@ class SlotPool:
             return 1 if held.owner.document and (held.owner == owner or newest != slot) else 2
 
         return min(self._free, key=value)
-
-    def _take(self, slot: int, owner: Owner) -> None:
-        held = self._free.pop(slot)
-        self.num_tokens -= len(held.ids)
-        if self._newest.get(held.owner) == slot:
-            del self._newest[held.owner]
-        if owner.document:
-            self._newest[owner] = slot
-        self._taken[slot] = owner
 
 
 def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:

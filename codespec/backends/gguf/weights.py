@@ -201,12 +201,12 @@ def _stacked(header: Header, name: str, sources: tuple[str, ...], stack: Stack, 
     if stack.row:
         return Weight(name, tensors, (1, prod(shape)))
     # An expert's matrix has `shape[-2]` rows, and an expert's bias has one value per row.
-    is_bias = sources[0].endswith("bias")
-    each = shape[-1] if is_bias or len(shape) == 1 else shape[-2]
-    whole = prod(shape) if is_bias or len(shape) == 1 else prod(shape[:-1])
+    is_vector = sources[0].endswith("bias") or len(shape) == 1
+    each = shape[-1] if is_vector else shape[-2]
+    whole = prod(shape) if is_vector else prod(shape[:-1])
     order = np.arange(count * whole, dtype=np.int64).reshape(count, whole // each, each)
     order = order.transpose(1, 2, 0) if stack.woven else order.transpose(1, 0, 2)
-    ends = (each * count,) if is_bias or len(shape) == 1 else (each * count, shape[-1])
+    ends = (each * count,) if is_vector else (each * count, shape[-1])
     out = (*shape[: len(shape) - len(ends)], *(reversed(ends) if stack.transposed else ends))
     return Weight(name, tensors, out, order.reshape(-1), turned=each * count if stack.transposed else 0)
 

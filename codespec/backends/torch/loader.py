@@ -204,7 +204,7 @@ def _network(folder: Path, config: Any, dtype: torch.dtype, device: torch.device
             )
     except (*FAILURES, SafetensorError) as error:
         if error.args == (NAME,):  # the model looks attention up in its own table
-            raise ModelError(refusal(architecture(config.to_dict()), "the model has its own attention")) from error
+            raise refusal(architecture(config.to_dict()), "the model has its own attention") from error
         raise ModelError(
             f"The model {folder} can't be loaded ({one_line(error)})", "check the folder, or choose another model"
         ) from error

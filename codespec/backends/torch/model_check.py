@@ -65,14 +65,14 @@ def check_seam(model: TorchModel, reference: Tensor) -> None:
     try:
         model.forward([Rows(0, 0, sample[:4])], cached=False)
         if not model.shapes and not model.states:
-            raise ModelError(refusal(model.spec.architecture, "no layer calls the interface"))
+            raise refusal(model.spec.architecture, "no layer calls the interface")
         model.allocate(len(LENGTHS), SAMPLE)
         whole = model.forward([Rows(0, 0, sample, keep=SAMPLE)])
         alone = torch.cat([model.forward([Rows(0, 0, sample[i : i + n])]) for i, n in enumerate(LENGTHS)])
         ragged = _ragged(model, [sample[i : i + n] for i, n in enumerate(LENGTHS)])
         leak = _leak(model, sample, ragged)
     except FAILURES as error:
-        raise ModelError(refusal(model.spec.architecture, why_unfit(model.network) or one_line(error))) from error
+        raise refusal(model.spec.architecture, why_unfit(model.network) or one_line(error)) from error
     # In exact mode `startup.batch_invariance` compares bits. This check detects wrong attention, in fast mode too.
     form = torch.bfloat16 if model.spec.dtype == "native" else model.dtype
     problems = []
@@ -84,7 +84,7 @@ def check_seam(model: TorchModel, reference: Tensor) -> None:
     if not leak <= (TOLERANCE[form] if has_experts(model.network, stacked=model.exact) else ROUNDING):
         problems.append(f"other sequences change its results by {leak:.2g}")
     if problems:
-        raise ModelError(refusal(model.spec.architecture, why_unfit(model.network) or problems[0]))
+        raise refusal(model.spec.architecture, why_unfit(model.network) or problems[0])
     model.cache = None
 
 
@@ -131,11 +131,12 @@ def one_line(error: BaseException) -> str:
     return (" ".join(str(error).split()).partition(". ")[0] or type(error).__name__)[:200].rstrip(" .:")
 
 
-def refusal(architecture: str, why: str) -> str:
-    """Return the message of the error for an architecture that codespec can't run."""
-    return (
+def refusal(architecture: str, why: str) -> ModelError:
+    """Return the error for an architecture that codespec can't run."""
+    return ModelError(
         f"{architecture} does not run correctly through codespec's attention interface ({why}), so its cache could not "
-        "be rolled back: choose another architecture, for example Llama, Qwen, Mistral, Gemma, Phi-3 or StarCoder2."
+        "be rolled back",
+        "choose another architecture, for example Llama, Qwen, Mistral, Gemma, Phi-3 or StarCoder2",
     )
 
 
@@ -224,7 +225,7 @@ def check_windows(network: Any, max_length: int) -> None:
     for layer, masked, attended in seen:
         if masked != attended and min(w for w in (masked, attended) if w) < max_length:
             why = f"layer {layer} has a window of {masked} in its mask and of {attended} in its attention"
-            raise ModelError(refusal(type(network).__name__, why))
+            raise refusal(type(network).__name__, why)
 
 
 def reference_logits(network: Any) -> Tensor:
@@ -243,7 +244,7 @@ def _run(network: Any, attention: str, ids: list[int]) -> Tensor:
         except FAILURES as error:
             if attention != OWN:
                 _run(network, OWN, ids)  # raises if the configuration is at fault, not the attention
-                raise ModelError(refusal(type(network).__name__, one_line(error))) from error
+                raise refusal(type(network).__name__, one_line(error)) from error
             what = f"{type(network).__name__} can't run with the values of its configuration ({one_line(error)})"
             raise ModelError(what, "correct config.json, or choose another model") from error
         finally:
