@@ -199,7 +199,11 @@ class Kept(Generic[Result]):
     def load(self, notes: MutableSequence[str]) -> Result | None:
         """Return the saved result, or None if there is none. A corrupt file is renamed, so it is reported only once."""
         try:
-            return self.parse(_content(read_json_file(self.file, finite=True)))
+            values = read_json_file(self.file, finite=True)
+            content = values.get("content") if isinstance(values, dict) and values.get("format") == FORMAT else None
+            if not isinstance(content, dict):
+                raise ValueError("the file's format is unknown or belongs to another version")
+            return self.parse(content)
         except FileNotFoundError:
             return None
         except (Unreadable, *_UNFIT) as error:
@@ -231,13 +235,6 @@ class Kept(Generic[Result]):
 def digest(facts: object) -> str:
     """Return a hash of `repr(facts)` in 24 hexadecimal digits, for naming a file that depends on these facts."""
     return hashlib.blake2b(repr(facts).encode(), digest_size=12).hexdigest()
-
-
-def _content(values: Any) -> Mapping[str, Any]:
-    if not isinstance(values, dict) or values.get("format") != FORMAT or not isinstance(values.get("content"), dict):
-        raise ValueError("the file's format is unknown or belongs to another version")
-    content: Mapping[str, Any] = values["content"]
-    return content
 
 
 def write(file: Path, content: Mapping[str, Any]) -> None:

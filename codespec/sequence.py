@@ -183,7 +183,10 @@ class Sequence:
             return
         began = time.perf_counter()
         if outlook.tracker is None:
-            outlook.tracker = self._track()
+            request, text = self.request, self.context + self.held
+            place = find_place(request.language, request.path, text, request.suffix.encode())
+            outlook.language, outlook.read = place.language, len(self.held)
+            outlook.tracker = ContextTracker(place.language, place.prefix, place.suffix, sent=request.cursor)
         outlook.tracker.advance(known[outlook.read :])
         outlook.read = len(known)
         outlook.context = outlook.tracker.context(parse=False).context.value
@@ -203,11 +206,3 @@ class Sequence:
     def draft_bytes(self, cap: Cap) -> int:
         """Return 1.25 times the expected number of bytes in `cap.tokens` target tokens."""
         return max(1, round(cap.tokens * self.bytes_per_token() * 1.25))
-
-    def _track(self) -> ContextTracker:
-        """Return a new tracker at the cursor, which is after the held bytes."""
-        request, outlook = self.request, self.outlook
-        text = self.context + self.held
-        place = find_place(request.language, request.path, text, request.suffix.encode())
-        outlook.language, outlook.read = place.language, len(self.held)
-        return ContextTracker(place.language, place.prefix, place.suffix, sent=request.cursor)

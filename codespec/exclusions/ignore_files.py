@@ -70,7 +70,14 @@ class Pattern:
 
     @cached_property
     def _regex(self) -> re.Pattern[str] | None:
-        return _compile(self._line)
+        """The regular expression, or None for a comment or a pattern that matches nothing."""
+        ours = contextlib.suppress(GitIgnorePatternError, re.error, RecursionError, OverflowError)
+        with ours, warnings.catch_warnings(action="ignore"):  # re warns about brackets in a class
+            text = _CLASS.sub(lambda name: _CLASSES.get(name[1], name[0]), self._line)
+            text = _ESCAPED.sub(_unescaped, _MANY_STARS.sub("**", text.replace("\\/", "/")))
+            compiled = GitIgnoreSpecPattern(text)
+            return compiled.regex if compiled.include is not None else None
+        return None
 
     def ways(self, path: str) -> int:
         """Return an upper bound for the number of ways in which the stars can match a path (0: no match)."""
@@ -90,17 +97,6 @@ class Pattern:
         if found is None or self._open_end:
             return found is not None
         return found.groupdict().get("ps_d") is None or found.end() == len(text)
-
-
-def _compile(line: str) -> re.Pattern[str] | None:
-    """Return the regular expression for a pattern, or None for a comment or a pattern that matches nothing."""
-    ours = contextlib.suppress(GitIgnorePatternError, re.error, RecursionError, OverflowError)
-    with ours, warnings.catch_warnings(action="ignore"):  # re warns about brackets in a class
-        text = _CLASS.sub(lambda name: _CLASSES.get(name[1], name[0]), line)
-        text = _ESCAPED.sub(_unescaped, _MANY_STARS.sub("**", text.replace("\\/", "/")))
-        compiled = GitIgnoreSpecPattern(text)
-        return compiled.regex if compiled.include is not None else None
-    return None
 
 
 def _unescaped(found: re.Match[str]) -> str:

@@ -61,11 +61,6 @@ class Layout:
     used: float = 0.0  # time of the previous prompt in seconds
     now: float = 0.0  # time of the current prompt in seconds
 
-    def find_starts(self, prefix: str, offset: int) -> list[int]:
-        """Return the offsets of recent window starts in `prefix`, whose own offset in the document is `offset`."""
-        offsets = [_find(head, prefix, max(0, start - offset)) for start, head in self.starts]
-        return [place for place in offsets if place >= 0]
-
     def keep_start(self, start: int, prefix: str, offset: int) -> None:
         """Record `start` as the most recent start of a window of `prefix`."""
         place, head = offset + start, prefix[start : start + HEAD]
@@ -131,7 +126,8 @@ def prefix_window(
     recent window, the start is near a multiple of a quarter of the budget.
     """
     layout = Layout() if layout is None else layout
-    start, ids = _choose_start(tokenizer, text, budget, layout.find_starts(text, offset), offset)
+    recent = (_find(head, text, max(0, start - offset)) for start, head in layout.starts)
+    start, ids = _choose_start(tokenizer, text, budget, [place for place in recent if place >= 0], offset)
     layout.keep_start(start, text, offset)
     return Window(ids, text[start:], start, start > 0)
 

@@ -304,7 +304,9 @@ def _region(name: str, place: Place) -> Place | None:
         closed = closer.search(place.prefix, opener.end())
         if closed is None:
             language = region.language_of(opener) if isinstance(region, Region) else ""
-            return _cut(language, place.prefix[opener.end() :], place.suffix, closer) if language else None
+            end = closer.search(place.suffix[:MAX_BEHIND])
+            suffix = place.suffix if end is None else place.suffix[: end.start()]
+            return Place(language, place.prefix[opener.end() :], suffix, inside=True) if language else None
         at = closed.end()
     return None if at else _begun_above(host, place)
 
@@ -337,11 +339,6 @@ def _begun_above(host: Host, place: Place) -> Place | None:
         if closed is not None and (first is None or closed.start() < first[1].start()):
             return Place(region.language, place.prefix, behind[: closed.start()], inside=True)
     return None
-
-
-def _cut(language: str, prefix: bytes, suffix: bytes, closer: re.Pattern[bytes]) -> Place:
-    closed = closer.search(suffix[:MAX_BEHIND])
-    return Place(language, prefix, suffix[: closed.start()] if closed is not None else suffix, inside=True)
 
 
 def _page(place: Place) -> Place | None:

@@ -21,7 +21,7 @@ from tests.lsp.fake_daemon import talking
 from tests.processor_time import least
 
 RULES = Rules(frozenset(), Patterns(()), IgnoreFiles())
-READ, COMPILE = ignore_files.read_regular, ignore_files._compile
+READ, COMPILE = ignore_files.read_regular, ignore_files.GitIgnoreSpecPattern
 NAMES = ["a", "a", "a", "b", "b", "ab", "a.py", "b.log", "[x]", "x y", "!a", "#b", "é", "bab", "]", "-"]
 NAMES += ["-b", "b-", "]b"]
 LINES = ["a", "/a", "a/", "*.py", "!*.py", "a/**", "**/b", "a/*/b", "!a", "?", "[ab]", "[!a]", "\\!a", "\\#b", "#b"]
@@ -198,7 +198,7 @@ def test_an_ignore_file_is_read_when_it_changed(tmp_path: Path, monkeypatch: pyt
     """Reading is not repeated for each request, and only patterns that may match are compiled."""
     read, compiled = [], []
     monkeypatch.setattr(ignore_files, "read_regular", lambda *asked: read.append(asked) or READ(*asked))
-    monkeypatch.setattr(ignore_files, "_compile", lambda line: compiled.append(line) or COMPILE(line))
+    monkeypatch.setattr(ignore_files, "GitIgnoreSpecPattern", lambda line: compiled.append(line) or COMPILE(line))
     (tmp_path / ".codespecignore").write_bytes(b"".join(b"*%dx*\n" % number for number in range(20_000)))
     why = IgnoreFiles().reason
     for _ in range(10):
