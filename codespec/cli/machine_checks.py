@@ -122,7 +122,6 @@ def check_drafter(seen: Seen) -> Iterator[Finding]:
 
 
 def _check_model(role: str, name: str) -> tuple[Finding, ModelFacts | None]:
-    """Return the finding about a model, and the facts from its files (None if the model can't be used)."""
     model = resolve(name)
     if model.fetched() is None:
         fix = f"let the first start fetch it, or run `codespec models pull {name}`"

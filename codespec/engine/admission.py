@@ -115,11 +115,7 @@ class Admission:
 
 
 def reserve(request: CompletionRequest, context: int) -> int:
-    """Return the number of tokens reserved for the completion.
-
-    Editor requests reserve one of a few fixed numbers, so that a warm-up, a short completion and a long completion at
-    the same position have the same prompt.
-    """
+    """Return the number of tokens reserved for a completion, which is rounded up for editors to keep prompts stable."""
     if request.shape == "raw":
         return request.max_tokens
     size = min(RESERVED, context // 4)

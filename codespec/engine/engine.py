@@ -239,12 +239,10 @@ class Engine:
         self._book(record, turns, tokens)
 
     def _plan(self, sequences: list[Sequence]) -> DraftPlan:
-        """Return the policy's plan, with each cap lowered to the user's cap and to the tokens that the request needs.
-
-        The target adds one token to each draft. A cap is 0 during prefill and for texts of fewer than `warmup` tokens.
-        """
+        """Return the policy's plan, with caps lowered to the user's caps and to the tokens that requests still need."""
         for sequence in sequences:
             decides = sequence.feed == sequence.num_pending and len(sequence.ids) >= self.warmup
+            # The target adds one token to each draft.
             sequence.room = max(0, sequence.remaining - 1) if decides and self._speculates(sequence) else 0
             if self.caps and sequence.room:
                 sequence.room = min(sequence.room, self._cap(sequence))

@@ -72,18 +72,15 @@ Put = Callable[[CodespecError | None], None]  # called with None, or with an err
 
 
 class Queue:
-    """All requests of an engine that runs at most `slots` sequences per round; `finish` is called to end a sequence.
-
-    `outbox` collects the messages for handles. After `patience` seconds without a request (None: never), the engine
-    prefetches what follows a finished completion, as if the user had accepted the completion.
-    """
+    """All requests of an engine that runs at most `slots` sequences per round; `finish` is called to end a sequence."""
 
     def __init__(self, slots: int = 1, finish: Finish = lambda sequence, reason: None) -> None:
         self.slots = slots
         self.finish = finish
+        # Idle seconds until the request that follows an accepted completion is prefetched (None: never).
         self.patience: float | None = None
         self.jobs: list[Job] = []  # in order of arrival; a finished job is removed by `end`, or when another arrives
-        self.outbox: list[Delivery] = []
+        self.outbox: list[Delivery] = []  # messages for the handles
         self.prefetched = PrefetchCache()
         self.rounds = 0
         self._numbers = count()
@@ -293,10 +290,7 @@ def share_rows(sequences: collections.abc.Sequence[Sequence], rows: int) -> None
 
 
 def _round_robin(jobs: Collection[Job], most: int) -> list[tuple[Job, int]]:
-    """Return runnable choices in round-robin order of the clients and of each client's documents.
-
-    At most `most` choices per client are returned. Choices of the same document are ordered by their remaining tokens.
-    """
+    """Return at most `most` runnable choices per client, taking turns by client, document and remaining tokens."""
     choices = ((job, choice) for job in sorted(jobs, key=_remaining) for choice in job.runnable)
     by_document = _take_turns(choices, lambda job: job.request.owner, most)
     return _take_turns(by_document, lambda job: job.request.scope, most)

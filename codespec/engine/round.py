@@ -66,11 +66,7 @@ def to_candidates(
 def keep_drawn(
     proposed: collections.abc.Sequence[Candidates], trimmed: collections.abc.Sequence[Candidates]
 ) -> list[Candidates]:
-    """Return the trimmed candidates, but leave sampled drafts untrimmed.
-
-    Dropping a sampled token because of its value, or of later tokens' values, would bias the output distribution.
-    Whether a sampled draft ends must be decided before the draft's next token is sampled.
-    """
+    """Return the trimmed candidates, but sampled drafts untrimmed: trimming by value would bias the distribution."""
     return [whole if whole.probabilities else part for whole, part in zip(proposed, trimmed, strict=True)]
 
 

@@ -161,10 +161,7 @@ class DraftModel(UnitProposer[TextGuess]):
         self._texts: dict[Sequence, DrafterText] = {}
 
     def check(self, request: CompletionRequest, length: int) -> None:
-        """Raise RequestError if the request uses rejection sampling and this drafter does not support it.
-
-        Rejection sampling requires a drafter with the target's vocabulary and a context of at least `length` tokens.
-        """
+        """Raise RequestError for rejection sampling without the target's vocabulary or `length` tokens of context."""
         if request.rule != "rejection":
             return
         if not self.shared:
@@ -300,7 +297,6 @@ class DraftModel(UnitProposer[TextGuess]):
         return draw(guess.probabilities[-1], uniform(key))
 
     def _extend(self, guess: TextGuess, token: int, confidence: float) -> bool:
-        """Append one drafter token to a guess and its text. Return whether the guess continues."""
         spelled = self.model.token_bytes[token]
         if spelled:
             guess.text.append(token, spelled)

@@ -85,10 +85,7 @@ class HeadProposer(UnitProposer[HeadGuess]):
             steps += 1
 
     def _extend(self, guess: HeadGuess, logits: Tensor) -> bool:
-        """Append the next token of a guess, from logits [draft vocabulary]. Return whether the draft continues.
-
-        The token is the argmax of the logits, plus the target's noise if the request uses sampling.
-        """
+        """Append the token chosen from logits [draft vocabulary]. Return whether the draft continues."""
         request = guess.sequence.request
         probabilities = logits.float().softmax(0)
         plain = request.rule == "rejection" or request.temperature == 0.0

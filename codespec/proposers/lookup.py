@@ -98,10 +98,7 @@ class SuffixProposer(Proposer):
         return [text for text in texts if text]
 
     def _longest(self, own: bytes, sources: list[bytes], size: int) -> tuple[int, bytes]:
-        """Return the length of the longest match, and the text that followed the match.
-
-        If the match is in the text itself, its continuation is repeated to a length of at least `size` and ROUND bytes.
-        """
+        """Return the length of the longest match, and the text after it, repeated if the match is in `own`."""
         least = self.min_match - 1
         length, place = longest_match(own, own, len(own) - 1, least)
         best = own[place + length :] if length else b""
@@ -115,10 +112,7 @@ class SuffixProposer(Proposer):
 
 
 def longest_match(text: bytes, own: bytes, end: int, beyond: int = 0) -> tuple[int, int]:
-    """Find the longest suffix of `own` with `beyond` + 1 to MAX_MATCH bytes that occurs in text[:end].
-
-    Return (length, offset of the last occurrence), or (0, 0) after a single scan if there is none.
-    """
+    """Return length and last offset in text[:end] of the longest suffix of `own` above `beyond` bytes, or (0, 0)."""
     low, high = beyond + 1, min(MAX_MATCH, len(own))
     place = text.rfind(own[len(own) - low :], 0, end) if low <= high else -1
     if place < 0:
@@ -154,11 +148,7 @@ class FileIndex:
         self._grams = grams[self._places]
 
     def find(self, text: bytes, beyond: int = 0) -> tuple[int, int]:
-        """Return the length and the end offset of the longest suffix of `text` that occurs before the file's last byte.
-
-        The suffix has GRAM to MAX_MATCH bytes and must be longer than `beyond`. Of several occurrences, the last one
-        is used. Return (0, 0) if the suffix does not occur.
-        """
+        """Return the length and end of the longest suffix of `text` in the file above `beyond` bytes, or (0, 0)."""
         if len(text) < GRAM:
             return 0, 0
         gram = np.frombuffer(text[-GRAM:], np.uint64)

@@ -231,11 +231,7 @@ class RunningCosts:
     _steps: int = 0
 
     def took(self, rows: int, verify: tuple[float, float], draft: tuple[float, float]) -> bool:
-        """Record one step and return whether a new table should be fitted.
-
-        `verify` and `draft` are pairs of tabulated and measured seconds, which are 0 if the step did no such work.
-        `rows` is the number of verified rows.
-        """
+        """Record a step's rows and (tabulated, measured) seconds; return whether a new table should be fitted."""
         if verify[0] > 0.0:
             self._verify.setdefault(rows.bit_length(), Ratio()).add(verify[1] / verify[0])
         if draft[0] > 0.0:

@@ -224,10 +224,7 @@ class CostPolicy(DraftPolicy):
         return Cap(max(cap.tokens for cap in own.values()), by_source=own)
 
     def _drafter_caps(self, sequence: Sequence) -> tuple[dict[str, Cap], float]:
-        """Return the caps of all drafters that cost forwards, and the largest expected gain in tokens.
-
-        Only the drafter with the largest gain drafts, except that another drafter is occasionally explored instead.
-        """
+        """Return the drafters' caps and largest expected gain; only the best drafter, or an explored one, drafts."""
         found = {s: self._drafter_cap(sequence, s) for s in self._sources if s in self._table.drafters}
         own: dict[str, Cap] = {source: cap for source, (cap, _) in found.items()}
         best = max(found, key=lambda source: found[source][1], default="")
@@ -257,7 +254,6 @@ class CostPolicy(DraftPolicy):
         return Cap(1) if most and self._tries(source) else NOTHING, 0.0
 
     def _tries(self, source: str) -> bool:
-        """Return whether to draft one token for exploration."""
         step = self._step
         return self._throughput.explore(step.rounds(step.draft + sum(self._forward_seconds(source)) + step.row))
 
@@ -292,7 +288,6 @@ class CostPolicy(DraftPolicy):
         return self._step.draft + self._draft_seconds(candidates) + self._reading(sequence, candidates.source)
 
     def _longest(self, source: str) -> int:
-        """Return the maximum length of a source's draft in this step."""
         fitting = max(self._tokens, (len(self._step.extra) - 1) // self._step.batch)
         return min(fitting, self._longer.get(source, self._tokens))
 
@@ -337,11 +332,7 @@ class CostPolicy(DraftPolicy):
 def _weighed(
     costs: RunningCosts, sequences: collections.abc.Sequence[Sequence], positions: int, forwards: float
 ) -> tuple[int, float, float]:
-    """Return the step's rows, and the seconds of verification and of drafting according to the initial cost table.
-
-    `positions` is the number of draft positions to verify, and `forwards` the seconds of the drafters' forwards
-    according to the current cost table.
-    """
+    """Return the step's rows, and the initial table's seconds for verification and for the drafters' forwards."""
     rows = sum(s.feed for s in sequences) + positions
     context = sum(s.cached + s.feed for s in sequences) / len(sequences)
     return rows, costs.table.target.seconds(rows, len(sequences), context), forwards / costs.drafting

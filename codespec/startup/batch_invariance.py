@@ -20,10 +20,7 @@ OPERATIONS = 4e10  # multiply-adds per check, which take about half a second
 
 
 def check_exact(model: LanguageModel, notes: MutableSequence[str], chunk: int = CHUNK) -> str:
-    """Check a model in exact mode, and return the result of `find_variance`. Cache slots 0 to 2 must be free.
-
-    A model that is not batch-invariant is switched to fast mode, with a note for the user.
-    """
+    """Return the result of `find_variance` in exact mode; on a variance, switch to fast mode and add a note."""
     assert isinstance(model, TorchModel)
     model.threads = None
     variance = find_variance(model, chunk) if model.exact else ""

@@ -88,10 +88,7 @@ def prepare(
     tell: Callable[[str], None],
     head: LoadedHead | None,
 ) -> Parts:
-    """Allocate cache slots, capture CUDA graphs on a GPU, and take all measurements that no earlier start has saved.
-
-    With a head, the target must already record the hidden states that the head reads.
-    """
+    """Allocate cache slots, capture CUDA graphs on a GPU, and take all measurements that no earlier start has saved."""
     context, reads = target_context(target, config), _context(drafter, config) if drafter else 0
     lengths = {target: max(MIN_LENGTH, context)} | ({drafter: reads + 1} if drafter else {})
     most = largest_batch(config, slot_bytes({**lengths, target: max(MIN_LENGTH, _context(target, config))}))
@@ -175,11 +172,7 @@ def slot_bytes(lengths: Mapping[LanguageModel, int]) -> int:
 
 
 def choose_slots(config: EngineConfig, lengths: Mapping[LanguageModel, int], batch: int) -> int:
-    """Return the number of cache slots for prompts of these lengths: at least `batch`, and more if memory allows.
-
-    Slots beyond `batch` keep the prompts of idle documents cached. Raises ConfigError if `batch` slots exceed
-    `cache_mb`.
-    """
+    """Return the number of slots, at least `batch`. Raises ConfigError if `cache_mb` is too small for `batch` slots."""
     each = slot_bytes(lengths)
     if not config.cache_mb:
         return max(batch, min(IDLE_FACTOR * batch, IDLE_MB * 2**20 // each))
@@ -194,11 +187,7 @@ def choose_slots(config: EngineConfig, lengths: Mapping[LanguageModel, int], bat
 
 
 def load_target_head(target: LanguageModel, config: EngineConfig) -> LoadedHead | None:
-    """Load the configured head and make the target record its hidden states, or return None if no head is used.
-
-    Raises ConfigError if the proposers need a head but none is set. Raises ModelError if the head is invalid or belongs
-    to another target, or if the target's layers can't be read.
-    """
+    """Load the configured head, if any, and let the target record hidden states. Raises ConfigError or ModelError."""
     if not config.asks_head:
         if config.proposers == "head":
             raise ConfigError('proposers = "head" requires a head', "set `head` to the path of a head's folder")

@@ -182,10 +182,7 @@ def _cost(times: Mapping[ForwardShape, float]) -> ForwardCost:
 
 
 def _draft_seconds(target: LanguageModel) -> float:
-    """Return the seconds that one draft takes apart from its forwards.
-
-    Encoding is timed right after a forward, when CPU caches are cold and encoding takes about three times as long.
-    """
+    """Return the seconds of one draft without forwards, with encoding timed while the CPU's caches are cold."""
     times = []
     for _ in range(TRIES):
         target.step([Rows(0, 0, [1, 1])])

@@ -104,10 +104,7 @@ def choose_policy(
     notes: MutableSequence[str],
     head: HeadProposer | None = None,
 ) -> DraftPolicy:
-    """Return the configured draft-length policy. `sources` are the proposers' names; `notes` receives messages.
-
-    The models' cache slots must be free, because this function may time the models.
-    """
+    """Return the configured draft-length policy for `sources`, possibly after timing the models in free cache slots."""
     name, number = split_policy(config.policy)
     longest = longest_draft(config.draft_tokens, None)
     if name.startswith("cost"):
@@ -148,11 +145,7 @@ def _cost_policy(
 
 
 def find_threads(model: LanguageModel, notes: MutableSequence[str]) -> int:
-    """Return the saved number of CPU threads for this model, or measure and save a number.
-
-    The number of threads is process-wide, so the first engine that does not configure a number decides for all
-    others. The model's cache slots must be free.
-    """
+    """Return the process-wide number of CPU threads, saved or measured for the first model. Its slots must be free."""
     if not _CHOSEN:
         most = _max_threads()
         _CHOSEN.append(1 if most == 1 else _kept_threads(model, most).get(lambda: choose_threads(model, most), notes))

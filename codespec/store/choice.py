@@ -228,10 +228,7 @@ def _on_gpu(values: Mapping[str, Any]) -> bool:
 
 
 def _with_format(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings; if they set no number format for the user's own target, add a suitable number format.
-
-    The number format is bfloat16 on a GPU, and native on a CPU for a GGUF file that the native kernels support.
-    """
+    """Return the settings; without a number format, add bfloat16 on a GPU, or native for a supported GGUF file."""
     own = NATIVE if is_native(values.get("target", "")) else ""
     dtype = _fitting_format("bfloat16" if _on_gpu(values) else own, values)
     beside = {"drafter_dtype": "float32"} if values.get("drafter_device") == "cpu" else {}

@@ -193,10 +193,7 @@ def _size(value: Any) -> float:
 
 
 def adapted_layers(adapter: Path) -> list[str]:
-    """Return the names of the layers that an adapter changes, as found in the adapter's weights.
-
-    Regular expressions for layers in the adapter's settings are not used, because matching one could take minutes.
-    """
+    """Return the names of the adapted layers, from an adapter's weights and not from regular expressions."""
     matches = (_ADAPTED.fullmatch(tensor.name) for tensor in read_header(adapter / ADAPTER_WEIGHTS))
     return sorted({match[1] for match in matches if match is not None})
 
@@ -241,10 +238,7 @@ def _is_complete(folder: Path) -> bool:
 
 
 def run_converter(conversion: Conversion, folder: Path) -> None:
-    """Run the converter, which writes into `folder`; raise ModelError if the converter fails, crashes or is too slow.
-
-    The converter reports an error with exit code 2 and one sentence on stderr.
-    """
+    """Run the converter, which writes to `folder`; raise ModelError if the converter fails, crashes or is too slow."""
     seconds = STARTUP + conversion.nbytes / SLOWEST
     command = [*START, conversion.module, *conversion.sources, str(folder), conversion.digest]
     with tempfile.TemporaryFile() as errors:
@@ -291,10 +285,7 @@ def _show_progress(process: subprocess.Popen[str]) -> None:
 
 
 def base_of(folder: Path, weights: Sequence[Path]) -> dict[str, Any]:
-    """Return the entries under SOURCE that identify the model in `folder`, into which an adapter is merged.
-
-    If `folder` is itself converted, the entries identify the model that `folder` was converted from.
-    """
+    """Return the entries under SOURCE that identify the model in `folder`, or the model it was converted from."""
     if folder.parent != converted_home():
         return {BASE_WEIGHTS: {file.name: hash_once(file) for file in weights}}
     source = _source(folder)
@@ -326,10 +317,7 @@ def remove_converted(folder: Path) -> None:
 
 
 def hash_once(file: Path) -> str:
-    """Return a file's SHA-256, from the index if an entry has the file's path, size and modification time.
-
-    Raises ModelError for a pipe, a device or a folder, and OSError for an unreadable file.
-    """
+    """Return a file's SHA-256, from the index unless the file has changed. Raises ModelError or OSError."""
     place, state = str(file.absolute()), file.stat()
     index: Kept[dict[str, list[Any]]] = Kept(converted_home() / "index.json", "index of hashes", _parse_index, dict)
     known, mark = index.load([]) or {}, [state.st_size, state.st_mtime_ns]

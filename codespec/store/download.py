@@ -314,7 +314,6 @@ def _download(part: Part, folder: Path) -> Path:
 
 
 def _refused(part: Part, report: str) -> ModelError:
-    """Return the error for a failed download, given pip's output."""
     if "No module named pip" in report:
         what = f"{part} can't be downloaded, because pip is not installed for {sys.executable}"
         return ModelError(what, f"run `{sys.executable} -m ensurepip`")

@@ -163,11 +163,7 @@ def computes_bfloat16() -> bool:
 
 
 def choose_context(setting: int, longest: int, token_bytes: int, batch: int, room: int) -> int:
-    """Return the context length of each of `batch` requests: the maximum tokens of prompt and completion together.
-
-    The length is `setting` or, if that is 0, as many tokens of `token_bytes` as fit into a request's share of `room`
-    bytes, but at least USUAL_CONTEXT. The result never exceeds `longest`, the model's maximum context length.
-    """
+    """Return each of `batch` requests' context in tokens: `setting`, or all that fit in `room`, at most `longest`."""
     if setting:
         return min(longest, setting)
     fitting = room // (batch * max(1, token_bytes))

@@ -109,10 +109,7 @@ class Weights:
 
 
 def read_weights(folder: Path, *, tied: bool) -> Weights:
-    """Count the parameters in a folder's weight files. Raises ModelError for missing, truncated or corrupt files.
-
-    If `tied`, the output layer shares the embedding's weights, so a separate copy in the files is not counted.
-    """
+    """Count the parameters in a folder's files, `tied` layers once. Raises ModelError for corrupt files."""
     tensors = [tensor for file in weight_files(folder) for tensor in read_header(file) if not tensor.is_buffer]
     if tied and any(tensor.name.endswith(_EMBEDDINGS) for tensor in tensors):
         tensors = [tensor for tensor in tensors if not tensor.name.endswith(_HEADS)]
@@ -150,10 +147,7 @@ def read_header(file: Path) -> list[StoredTensor]:
 
 
 def read_layout(file: Path) -> Layout:
-    """Return the tensors of a weight file, each with the file offset of the tensor's first byte.
-
-    Raises ModelError unless the tensors fill the file without gaps and have the sizes that their shapes require.
-    """
+    """Return a weight file's tensors and their file offsets. Raises ModelError unless the tensors fill the file."""
     try:
         with open_regular(file) as stream:
             size = os.fstat(stream.fileno()).st_size
@@ -242,11 +236,7 @@ def context_length(config: Config) -> int | None:
 
 
 def check_claims(folder: Path) -> list[StoredTensor]:
-    """Return the tensors of a folder's weight files.
-
-    Raises ModelError if a file is corrupt, or if config.json states more layers, more experts or larger sizes than the
-    tensors have.
-    """
+    """Return a folder's tensors. Raises ModelError if config.json states more layers, more experts or larger sizes."""
     tensors = [tensor for file in weight_files(folder) for tensor in read_header(file)]
     numbered = _count_numbered(tensor.name for tensor in tensors)
     widest = max((size for tensor in tensors if tensor.count for size in tensor.shape), default=0)
@@ -307,7 +297,6 @@ def _kind(layer: str) -> str:
 
 
 def _unlisted(text: Config) -> list[str]:
-    """Infer the type of each layer for a configuration that does not list the types."""
     count = first_number(text, "num_hidden_layers", "n_layer", "n_layers", "num_layers")
     if (every := first_number(text, "full_attention_interval")) > 1:
         return ["linear_attention" if (number + 1) % every else "full_attention" for number in range(count)]

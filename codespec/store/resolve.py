@@ -174,7 +174,6 @@ def _missing(name: str, path: Path) -> ModelError:
 
 
 def _fetch(name: str) -> Path:
-    """Download the files of a hub id into the hub client's cache."""
     try:
         return _snapshot(name)
     except (OSError, ValueError) as error:

@@ -63,7 +63,6 @@ class DeviceSampler:
 
 
 def _prepare(row: Tensor, one: SampledRow) -> None:
-    """Apply the repetition penalty to a row in place, and exclude ids that are not allowed."""
     penalty, position = one.request.repetition_penalty, one.position
     if penalty != 1.0 and position.before:
         seen = torch.tensor(sorted(set(position.before)), device=row.device)

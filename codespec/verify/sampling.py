@@ -214,11 +214,7 @@ def token_hashes(token_bytes: collections.abc.Sequence[bytes]) -> Hashes:
 
 
 def row_key(seed: int, *place: int) -> int:
-    """Return the 64-bit key of one random draw.
-
-    `place` holds the choice, the number of bytes after the prompt, the number of tokens without bytes since the last
-    byte, and further numbers that distinguish draws at the same position.
-    """
+    """Return the 64-bit key of a random draw; `place` holds the choice, the position and further draw numbers."""
     key = _mix(seed & MASK)
     for part in place:
         key = _mix(key ^ (part & MASK))

@@ -117,10 +117,7 @@ class Verifier:
         self._held = held_vocabulary(target.tokenizer)
 
     def verify(self, turns: collections.abc.Sequence[Turn]) -> list[Verdict | None]:
-        """Run all turns in one forward, apply the acceptance rule, and roll back rejected positions.
-
-        Return a verdict for each turn, or None for a turn that processes only a part of the prompt.
-        """
+        """Run all turns in one forward, roll back rejected rows, and return the verdicts (None during prefill)."""
         views = self._views(turns, self.target.step([self._rows(turn) for turn in turns]))
         verdicts = [None if view is None else self._judge(turn, view) for turn, view in zip(turns, views, strict=True)]
         for turn, verdict in zip(turns, verdicts, strict=True):
@@ -135,10 +132,7 @@ class Verifier:
         return Rows(sequence.slot, sequence.cached, [*ids, *turn.candidates.ids], keep=len(turn.candidates.ids) + 1)
 
     def _views(self, turns: collections.abc.Sequence[Turn], logits: Logits) -> list[View | None]:
-        """Return a view of each turn, or None for a turn in which the target chooses no token.
-
-        `logits` [rows, vocabulary] holds the rows of all turns in which the target chooses a token, in order.
-        """
+        """Return each turn's view of its rows in `logits`, or None for a turn in which the target chooses no token."""
         views: list[View | None] = []
         matched: list[tuple[int, View]] = []  # views that are decided by `match`, each with its first row
         row = 0
@@ -211,10 +205,7 @@ def _choose(sampler: DeviceSampler, views: collections.abc.Sequence[tuple[int, V
 
 
 def _own_logprobs(logits: Logits) -> list[Row]:
-    """Return the log-probabilities [vocabulary] of each row of logits, before the repetition penalty and filters.
-
-    Every row is computed separately, so that a value depends neither on neighbouring rows nor on the draft.
-    """
+    """Return each row's log-probabilities [vocabulary] before penalty and filters, independently of other rows."""
     own = []
     for row in on_host(logits):
         above = row - row.max()
