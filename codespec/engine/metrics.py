@@ -144,7 +144,6 @@ class RoundRecord:
 
     @property
     def total(self) -> float:
-        """Seconds of the whole round."""
         return self.propose + self.retokenize + self.verify + self.rest
 
     def add_to(self, stats: Stats, *, prompt: bool) -> None:

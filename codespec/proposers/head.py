@@ -6,7 +6,6 @@ target ids. The head has its own cache, with the same slots as the target's cach
 
 from __future__ import annotations
 
-import collections.abc
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from codespec.backends.heads.drafting import DFlashRunner, Eagle3Runner, HeadRunner, Reading
 from codespec.proposers.base import Guess, UnitProposer
-from codespec.sequence import Cap, Draft, Sequence
+from codespec.sequence import Cap, Sequence
 from codespec.verify.sampling import Sampler
 
 
@@ -41,13 +40,6 @@ class HeadProposer(UnitProposer[HeadGuess]):
         self._sampler = Sampler(self._spelled)
 
     @torch.inference_mode()
-    def propose(
-        self, sequences: collections.abc.Sequence[Sequence], caps: collections.abc.Sequence[Cap]
-    ) -> list[Draft]:
-        """Draft for all sequences that the target has processed up to the last token."""
-        return super().propose(sequences, caps)
-
-    @torch.inference_mode()
     def commit(self, sequence: Sequence) -> bool:
         """Prefill a chunk of the positions that the target has processed, except for the last, which a draft reads."""
         reading = self.runner.open(sequence.slot, sequence.ids[: sequence.cached + 1])
@@ -66,9 +58,11 @@ class HeadProposer(UnitProposer[HeadGuess]):
             return None
         return HeadGuess(sequence=sequence, cap=cap, most=most, reading=reading)
 
+    @torch.inference_mode()
     def _read(self, guesses: list[HeadGuess]) -> None:
         self.runner.catch_up([guess.reading for guess in guesses], self.chunk)
 
+    @torch.inference_mode()
     def _draft(self, guesses: list[HeadGuess]) -> None:
         rows = self.runner.first([guess.reading for guess in guesses])
         if isinstance(self.runner, DFlashRunner):  # one forward drafts all tokens

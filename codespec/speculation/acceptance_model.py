@@ -4,8 +4,6 @@ A context with few observations falls back on the counts over all contexts. With
 to be near even odds, because rates measured with one pair of models are wrong by large factors for another pair. The
 proposer's confidence shifts the log-odds of acceptance by the observed difference between tokens of that confidence and
 all tokens. Before any observations, the shift is half the log-odds of the confidence.
-
-`Learned` stores the acceptance model of each pair of target and drafter in the user's state folder.
 """
 
 from __future__ import annotations

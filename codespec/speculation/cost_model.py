@@ -1,8 +1,8 @@
 """Interpolate measured times of forwards by rows, context and batch, and find the draft positions worth verifying.
 
 All rows of a forward share one pass over the weights, so the time depends on the rows of the whole batch, and also on
-the number of sequences and their lengths. `RunningCosts` scales the cost table of the first start, which may have been
-measured on a busy machine, to the times of actual rounds.
+the number of sequences and their lengths. The cost table of the first start may have been measured on a busy machine,
+so the table is scaled to the times of actual rounds.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def find_variance(model: TorchModel, chunk: int = CHUNK) -> str:
     batched with other texts. Only some layers of a large model are checked. Cache slots 0 to 2 must be free.
     """
     assert model.cache is not None and model.cache.slots >= 2
-    length, layers = _affordable(model)
+    length, layers = affordable(model)
     random = Random(0)
     ids, other = ([random.randrange(min(model.spec.vocab_size, 900)) for _ in range(length)] for _ in range(2))
     keep = max(4, min(length, 1_000_000 // model.spec.vocab_size))
@@ -63,16 +63,8 @@ def find_variance(model: TorchModel, chunk: int = CHUNK) -> str:
     return f"{differing} of {model.spec.architecture} {verb} on how rows are batched ({model.spec.dtype})"
 
 
-def tried_length(model: TorchModel) -> int:
-    """Return the number of tokens in the text with which `find_variance` checks the model."""
-    return _affordable(model)[0]
-
-
-def _affordable(model: TorchModel) -> tuple[int, int]:
-    """Return the number of tokens and of layers (0: all) that can be checked within OPERATIONS.
-
-    For a large model, only the first layers are checked if they can run alone; otherwise, the text is shortened.
-    """
+def affordable(model: TorchModel) -> tuple[int, int]:
+    """Return the number of tokens and of layers (0: all) that `find_variance` checks, within OPERATIONS on a CPU."""
     assert model.cache is not None
     length = min(LENGTH, model.spec.max_length, model.cache.capacity)
     if model.device.type != "cpu":
@@ -80,7 +72,7 @@ def _affordable(model: TorchModel) -> tuple[int, int]:
     layers = [layer for layer in model.network.modules() if isinstance(layer, TiledLinear | NativeLinear)]
     matrices = [layer for layer in layers if layer.out_features != model.spec.vocab_size]
     weights = sum(layer.out_features * layer.in_features for layer in matrices)  # without the head
-    if isinstance(model.network, LeanNetwork):
+    if isinstance(model.network, LeanNetwork):  # its first layers can run alone
         blocks = len(model.network.blocks)
         return length, max(1, min(blocks, int(OPERATIONS * blocks / (4 * LENGTH * max(1, weights)))))
     return max(min(length, MIN_LENGTH), min(length, int(OPERATIONS / (4 * max(1, weights))))), 0

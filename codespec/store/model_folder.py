@@ -1,8 +1,7 @@
 """Read a model folder's configuration and the headers of its weight files, and reject unsuitable or corrupt models.
 
 Sizes stated in config.json and in the headers are checked against the files before memory of that size is allocated.
-Checks that need the loaded model are in `backends.torch.model_check`. A safetensors file consists of the header length
-in eight bytes, the header in JSON, and the tensor data, which is not read here.
+Checks that need the loaded model are in `backends.torch.model_check`.
 """
 
 from __future__ import annotations
