@@ -260,5 +260,5 @@ def test_a_head_that_reads_a_layer_which_its_target_lacks(target: TorchModel, tm
     reads = {"target_layer_ids": [1, 60], "mask_token_id": MASK}
     public_dflash(tmp_path, target.spec.vocab_size, dflash_config=reads)
     head = load_head(tmp_path, target)
-    with pytest.raises(ModelError, match="reads layer 60 and the target has 9 layers"):
+    with pytest.raises(ModelError, match="reads layer 60, but the target has only 9 layers"):
         target.tap(head.config.layers)

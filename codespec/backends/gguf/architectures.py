@@ -1,6 +1,6 @@
 """Rules for converting each GGUF architecture to the Hugging Face layout, such as the names of tensors.
 
-The maps of tensor names omit the suffixes `.weight` and `.bias`. The rules follow llama.cpp, as those in `settings` do.
+The maps of tensor names omit the suffixes `.weight` and `.bias`. The rules follow the source code of llama.cpp.
 
 In a gated delta net, each key head serves several value heads. The Hugging Face layout of Qwen3-Next groups queries,
 keys, values and gates by key head; a GGUF file stores all queries, then all keys, and so on. The Hugging Face layout of

@@ -64,7 +64,7 @@ class Weight:
 
 
 def make_plan(header: Header) -> tuple[Json, list[Weight]]:
-    """Return config.json, without token ids, and all weights. Raise ModelError if converting would change the model."""
+    """Return config.json's content (no token ids) and all weights. Raise ModelError for an unsupported model."""
     settings = Settings(header)
     known = ARCHITECTURES.get(settings.name)
     if known is None:

@@ -54,7 +54,7 @@ class HeadCache:
     def begin(self, slot: int, ids: list[int], length: int) -> int:
         """Return the first position to compute for a text of these ids, of which the target has read `length`.
 
-        The last position is always computed again.
+        The last position is always recomputed, because a draft begins with its result.
         """
         done = min(self.done[slot], length)
         if self.shifted and done and done == self.done[slot] and self.following[slot] not in (UNKNOWN, ids[done]):
@@ -136,7 +136,7 @@ class HeadRunner:
 
 
 class Eagle3Runner(HeadRunner):
-    """Runs an EAGLE-3 head, which drafts token by token: `first` predicts the first token, `go_on` each later token."""
+    """Runs an EAGLE-3 head, which predicts the first token of a draft in `first` and each later token in `go_on`."""
 
     def __init__(self, head: LoadedHead, target: TorchModel) -> None:
         assert isinstance(head.network, Eagle3)

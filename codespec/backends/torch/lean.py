@@ -22,50 +22,44 @@ from codespec.errors import ModelError
 
 
 class Taps:
-    """The outputs of `layers` in the last forward pass, with `width` values per row and layer."""
+    """The outputs of `layers` in the last forward pass."""
 
-    def __init__(self, layers: Sequence[int], width: int) -> None:
+    def __init__(self, layers: Sequence[int]) -> None:
         self.layers = tuple(layers)
-        self.width = width
-        self._wanted = frozenset(layers)
         self._kept: dict[int, Tensor] = {}
 
-    def see(self, layer: int, rows: Tensor, fed: Tensor | None = None) -> None:
-        """Record a layer's output, which is the sum of rows [N, width] and `fed`, if given."""
-        if layer in self._wanted:
-            self._kept[layer] = rows if fed is None else rows + fed
+    def see(self, layer: int, module: nn.Module, inputs: Any, output: Any) -> None:
+        """Record a layer's output [N, width]; this method is a forward hook of the layer."""
+        if isinstance(module, LeanBlock):
+            rows, fed = output
+            self._kept[layer] = rows + fed
+        else:
+            rows = output[0] if isinstance(output, tuple) else output
+            self._kept[layer] = rows[0]  # a flat forward pass is a batch of one
 
     def take(self, dtype: torch.dtype) -> Tensor | None:
         """Return the outputs [N, layers, width] of the last forward pass, or None if it skipped a tapped layer."""
         kept, self._kept = self._kept, {}
-        if kept.keys() != self._wanted:
+        if kept.keys() != set(self.layers):
             return None
         return torch.stack([kept[layer].to(dtype) for layer in self.layers], dim=1)
 
 
 def attach_taps(network: Any, taps: Taps) -> None:
     """Record a network's layer outputs in `taps` instead of earlier taps; raise ModelError if a layer is missing."""
-    blocks = layers = getattr(network, "blocks", None)
-    if blocks is None:
+    layers = getattr(network, "blocks", None)
+    if layers is None:
         decoder = network.get_decoder() if hasattr(network, "get_decoder") else network
         layers = getattr(decoder, "layers", getattr(decoder, "h", None))
     if not isinstance(layers, nn.ModuleList):
         what = f"A head can't read the layers of {type(network).__name__}"
         raise ModelError(what, "remove the setting `head`, or choose another target")
     if not 0 <= min(taps.layers) <= max(taps.layers) < len(layers):
-        what = f"The head reads layer {max(taps.layers)} and the target has {len(layers)} layers"
+        what = f"The head reads layer {max(taps.layers)}, but the target has only {len(layers)} layers"
         raise ModelError(what, "set `head` to a head that was trained for this target")
-    if blocks is not None:
-        network.taps = taps
-        return
     for handle in getattr(network, "codespec_taps", ()):
         handle.remove()
-    network.codespec_taps = [layers[index].register_forward_hook(partial(_see, taps, index)) for index in taps.layers]
-
-
-def _see(taps: Taps, layer: int, module: nn.Module, inputs: Any, output: Any) -> None:
-    rows = output[0] if isinstance(output, tuple) else output
-    taps.see(layer, rows[0])  # a flat forward pass is a batch of one
+    network.codespec_taps = [layers[index].register_forward_hook(partial(taps.see, index)) for index in taps.layers]
 
 
 ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
@@ -134,7 +128,6 @@ class LeanNetwork(nn.Module):
             delattr(layer, "mlp")
         self.norm = LeanNorm(network.model.norm)
         self.head = network.lm_head
-        self.taps: Taps | None = None
 
     def forward(
         self, input_ids: Tensor, position_ids: Tensor, logits_to_keep: Tensor, use_cache: bool
@@ -145,10 +138,8 @@ class LeanNetwork(nn.Module):
         cosine, sine = self.angles.at(rows, position_ids)
         if rows.device.type == "cpu":  # norms need float32 anyway, and sums avoid bfloat16 rounding
             rows = rows.float()
-        for number, block in enumerate(self.blocks):
+        for block in self.blocks:
             rows, fed = block(rows, fed, cosine, sine)
-            if self.taps is not None:
-                self.taps.see(number, rows, fed)
         assert fed is not None
         normed = self.norm.of_sum(rows[logits_to_keep], fed[logits_to_keep])[1]
         return SimpleNamespace(logits=self.head(normed)[None])

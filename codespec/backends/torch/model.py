@@ -121,7 +121,7 @@ class TorchModel(LanguageModel):
 
         Raise ModelError if the network's layers can't be read.
         """
-        taps = Taps(layers, self.spec.hidden_size)
+        taps = Taps(layers)
         attach_taps(self.network, taps)
         self.taps = taps
 
@@ -133,7 +133,7 @@ class TorchModel(LanguageModel):
     @property
     def feature_shape(self) -> tuple[int, ...]:
         """The number of tapped layers and their width, or an empty tuple if no layer is tapped."""
-        return (len(self.taps.layers), self.taps.width) if self.taps is not None else ()
+        return (len(self.taps.layers), self.spec.hidden_size) if self.taps is not None else ()
 
     @property
     def features(self) -> Tensor:
