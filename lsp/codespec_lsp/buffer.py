@@ -200,8 +200,10 @@ class Buffer:
     def replace(self, start: TextPosition, end: TextPosition, text: str) -> Edit:
         start, end = min(start, end), max(start, end)
         lines, first = self.lines, start.row
-        edit = Edit(self.offset(start), self.between(start, end), text, start.row)
-        piece = lines[first][: start.column] + text + lines[end.row][end.column :]
+        old = "".join(lines[first : end.row + 1])
+        tail = len(old) - len(lines[end.row]) + end.column
+        edit = Edit(self.offset(start), old[start.column : tail], text, start.row)
+        piece = old[: start.column] + text + old[tail:]
         if start.column == 0 and first and lines[first - 1].endswith("\r") and piece.startswith("\n"):
             first -= 1  # an inserted \n and the \r before it form one line end
             piece = lines[first] + piece
@@ -242,12 +244,6 @@ class Buffer:
         edit = Edit(0, self.text, text)
         self._set(text)
         return edit
-
-    def between(self, start: TextPosition, end: TextPosition) -> str:
-        if start.row == end.row:
-            return self.lines[start.row][start.column : end.column]
-        middle = "".join(self.lines[start.row + 1 : end.row])
-        return self.lines[start.row][start.column :] + middle + self.lines[end.row][: end.column]
 
     def before(self, position: TextPosition, most: int, step: int) -> str:
         """Return at most `most` characters before a position, from a start that moves in steps of `step` characters."""

@@ -61,15 +61,11 @@ class NextEdits:
     """Suggests the next edits to one client. `why_not` returns why a document is not completed, or ""."""
 
     def __init__(
-        self,
-        daemon: Daemon,
-        context: RequestContext,
-        why_not: Callable[[Document], str],
-        counters: Counters,
+        self, daemon: Daemon, context: RequestContext, why_not: Callable[[Document], str], counters: Counters
     ) -> None:
         self.history = EditHistory(now)
         self.model = EditModel(daemon, context)
-        self._reason = ""  # why the last request got no edit, or ""
+        self.reason = ""  # why the last request got no edit, or ""
         self._context, self._why_not, self._counters = context, why_not, counters
         self._anchors: dict[str, int] = {}  # by URI, the row for which the model was last asked
         self._rejected: list[tuple[str, Hunk]] = []  # URI and hunk with its current rows
@@ -121,12 +117,8 @@ class NextEdits:
     async def answer(self, request: EditRequest | None) -> Answer:
         """Return the next edit within the time budget."""
         answer = "The document is not open." if request is None else await self._answer_in_time(request)
-        self._reason = answer if isinstance(answer, str) else ""
+        self.reason = answer if isinstance(answer, str) else ""
         return answer
-
-    def status(self) -> dict[str, str]:
-        """Return the setting, and either "" or the reason why the last request got no edit."""
-        return {"setting": self._context.settings().next_edit, "reason": self._reason}
 
     def shown(self, name: str) -> None:
         """Count an edit that the client has shown."""

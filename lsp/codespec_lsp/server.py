@@ -294,7 +294,7 @@ async def _status(ls: Server, _params: Mapping[str, Any]) -> dict[str, Any]:
     del report["fault"]
     daemon = {"url": url, "page": f"{url}/", **report, "error": health.fault.sentence if health.fault else ""}
     last, counters = last_completion(session.daemon.last_done), session.counters.as_dict()
-    edits = session.edits.status()
+    edits = {"setting": session.settings.next_edit, "reason": session.edits.reason}
     own = {"daemon": daemon, "last": last, "counters": counters, "nextEdit": edits, "process": os.getpid()}
     return {**asdict(ls.status.now), **own}
 

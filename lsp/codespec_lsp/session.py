@@ -45,11 +45,7 @@ class Session:
     """The state of one client. Handlers are called in message order, with URIs as the client sent them."""
 
     def __init__(
-        self,
-        daemon: Daemon,
-        status: StatusLine,
-        tell_more: Callable[[Document], bool],
-        warn: Callable[[str], None],
+        self, daemon: Daemon, status: StatusLine, tell_more: Callable[[Document], bool], warn: Callable[[str], None]
     ) -> None:
         self.settings = EditorSettings()
         self.encoding: Encoding = "utf-16"

@@ -124,7 +124,7 @@ def explain(
         yield "The daemon has completed nothing yet."
         return
     if from_cache:
-        yield "It came from the cache, without a model; what follows is about the last completion that a model wrote."
+        yield "It came from the cache, without a model: the next sentences are about the last completion by a model."
     if prompt := stats.get("prompt_tokens", 0):
         yield f"{done.get('new_tokens', 0)} of the prompt's {prompt} tokens had to be read."
     yield f"{stats.get('committed', 0)} tokens were written in {stats.get('rounds', 0)} rounds."
