@@ -96,16 +96,16 @@ class Messages:
         try:
             message = self._protocol.structure_message(data)
             if is_request and not hasattr(message, "id"):
-                raise JsonRpcInvalidRequest("The method is a notification, which has no id.")
+                raise JsonRpcInvalidRequest("The method is a notification, which must have no id.")
             self._protocol.handle_message(message)
             if method == INITIALIZE and message.params.process_id is not None:
                 self.editor.set_result(message.params.process_id)
             return False
         except JsonRpcException as error:
-            reply, told = error, f"{error.message} Please report it to the makers of the editor."
+            reply, told = error, f"{error.message} Please report this to the makers of the editor."
         except Exception as error:  # one bad message must not end the connection
             reply = JsonRpcInternalError(f"The server failed ({type(error).__name__}): please report this bug.")
-            told = f"a message was left out ({type(error).__name__}): please report it."
+            told = f"a message was skipped ({type(error).__name__}): please report this bug."
         if is_request:
             self._protocol._send_response(data["id"], None, reply.to_response_error())
         self._protocol.left_out(data)
@@ -128,7 +128,7 @@ class Messages:
         if self._protocol.shut_down:
             wrong = "The server was shut down."
         elif method == INITIALIZE:
-            wrong = "The server is initialized already." if self._initialized else ""
+            wrong = "The server is already initialized." if self._initialized else ""
             self._initialized = self._initialized or is_request
         elif not self._initialized:
             wrong, code = "The server is not initialized yet.", NOT_INITIALIZED
@@ -155,7 +155,7 @@ async def _read_body(reader: Reader) -> bytes | str | None:
             elif not _TYPE.fullmatch(line):
                 return "A header is neither Content-Length nor Content-Type."  # a web page can send HTTP to any port
         if length is None:
-            return "There is no Content-Length."
+            return "The Content-Length header is missing."
         if length > MAX_SKIPPED:
             return f"A message is longer than {MAX_BODY >> 20} MiB."
         if length > MAX_BODY:

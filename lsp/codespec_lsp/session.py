@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import PurePath
 from typing import Any
 
@@ -86,8 +85,7 @@ class Session:
         document = Document(uri, item["languageId"], version, buffer, spelled=item["uri"], file=file)
         self.documents[uri] = document
         self.edits.history.forget(document)  # the text may have changed while it was closed
-        report = partial(self._warn, UNPARSED.format(path=document.path))
-        document.syntax = DocumentSyntax(document, self._trees, report)
+        document.syntax = DocumentSyntax(document, self._trees, lambda: self._warn(UNPARSED.format(path=document.path)))
         self._went_to(document)
 
     def changed(self, item: Mapping[str, Any], changes: Records) -> None:

@@ -30,7 +30,7 @@ URIS = [
     "a:b",
     "\0",
 ]
-REFUSED = re.compile(r"codespec lsp: .{1,400} Please report it to the makers of the editor\.\n")
+REFUSED = re.compile(r"codespec lsp: .{1,400} Please report this to the makers of the editor\.\n")
 ANSWERS = (-32700, -32600, -32601, -32602, -32002, -32800, -32801, -32803)  # allowed error codes
 
 

@@ -14,7 +14,7 @@ from codespec_lsp.settings import EditorSettings
 from tests.lsp.conversation import Editor, question, run, until
 from tests.lsp.fake_daemon import editor, talking
 
-REPORT = "Please report it to the makers of the editor."
+REPORT = "Please report this to the makers of the editor."
 METHODS = ["initialize", "shutdown", "textDocument/inlineCompletion", "textDocument/didOpen", "codespec/status"]
 METHODS += ["textDocument/didChange", "workspace/executeCommand", "$/cancelRequest", "textDocument/didClose", "no/such"]
 METHODS += ["workspace/didChangeConfiguration", "textDocument/didFocus", "textDocument/completion", "$/setTrace", ""]
@@ -146,7 +146,7 @@ def test_a_notification_that_fails_is_told_where_editors_show_it(
 
     run(scenario())
     told = capsys.readouterr().err
-    assert told.count("a message was left out (ZeroDivisionError)") == 1 and "secret" not in told
+    assert told.count("a message was skipped (ZeroDivisionError)") == 1 and "secret" not in told
 
 
 def test_the_order_of_a_conversation() -> None:
