@@ -90,7 +90,7 @@ class DocumentState:
     answered: PendingRequest | None = None
     shown: Suggestion | None = None
     notified: bool = False  # whether the client was notified of more text since its last request
-    extended_at: float = 0.0  # the loop's time of the last answer or notification
+    extended_at: float = 0.0  # the event loop's time of the last answer or notification
     notify_later: asyncio.TimerHandle | None = None
 
     def supersede(self, by: PendingRequest | None = None) -> None:

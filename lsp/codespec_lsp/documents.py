@@ -64,9 +64,9 @@ class Document:
 
     `uri` is canonical, `spelled` is the URI as the client last sent it, and `file` is the URI of the file or, for a
     cell, of the notebook. `version` is the client's version, and each text has a unique `revision`. `changed` is the
-    loop's time of the last change, and `edited_rows` the recently edited rows, latest first. `rests` is the cursor's
-    last known offset in code points, or -1. `warmed_up` is the `state` at the last warm-up. `lost` is set while the
-    text is unknown.
+    event loop's time of the last change, and `edited_rows` the recently edited rows, latest first. `rests` is the last
+    known offset of the cursor in code points, or -1. `warmed_up` is the `state` at the last warm-up. `lost` is set
+    while the text is unknown.
     """
 
     uri: str

@@ -29,7 +29,7 @@ Answer = tuple[list[Hunk], str]  # the hunks, and the reason if there are none
 
 @dataclass(eq=False, slots=True)
 class EditRequest:
-    """A client's request for the next edit; it arrived at the loop's time `received`.
+    """A client's request for the next edit; it arrived at the event loop's time `received`.
 
     `trigger` is "typing", "moved", "left insert", "accepted" or "invoked"; other values count as "typing". `problems`
     are the rows and messages of the client's diagnostics.
@@ -71,7 +71,7 @@ class EditModel:
         return self._reason
 
     async def find(self, request: EditRequest, places: Sequence[int], changes: Sequence[Change], end: float) -> Answer:
-        """Ask the model for hunks at the rows `places`, with a deadline at the loop's time `end`."""
+        """Ask the model for hunks at the rows `places`, with a deadline at the event loop's time `end`."""
         body = edit_body(request, places, changes, self._context)
         if body is None:
             return [], "The lines around the cursor are too long to be sent."

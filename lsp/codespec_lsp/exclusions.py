@@ -96,10 +96,16 @@ class Rules:
                 yield path, target
 
     def _matches(self, globs: Patterns, file: Path) -> bool:
+        """Return whether a glob matches a file, or one of the folders between an open folder and the file."""
         if not globs:
             return False
-        roots = [root for root in self.roots if file.is_relative_to(root)] or [Path(file.anchor)]
-        return any(_names(globs, file.relative_to(root).parts) for root in roots)
+        for root in [root for root in self.roots if file.is_relative_to(root)] or [Path(file.anchor)]:
+            parts = file.relative_to(root).parts
+            for count in range(1, len(parts) + 1):
+                pattern = globs.match("/".join(parts[:count]), count < len(parts))
+                if pattern is not None and not pattern.negated:
+                    return True
+        return False
 
 
 class Exclusions:
@@ -189,12 +195,3 @@ def _links(path: str) -> Iterator[str]:
         for _ in range(MAX_LINKS):
             path = os.path.join(os.path.dirname(path), os.readlink(path))
             yield path
-
-
-def _names(patterns: Patterns, parts: Sequence[str]) -> bool:
-    """Return whether a pattern matches a path or one of its parent folders."""
-    return any(
-        pattern is not None and not pattern.negated
-        for count in range(1, len(parts) + 1)
-        for pattern in [patterns.match("/".join(parts[:count]), count < len(parts))]
-    )

@@ -276,7 +276,7 @@ class File(NamedTuple):
 
 @dataclass(slots=True)
 class _Imports:
-    """A search for a document's imports under the `rules`, started at the loop's time `began`."""
+    """A search for a document's imports under the `rules`, started at the event loop's time `began`."""
 
     rules: Rules
     began: float

@@ -70,7 +70,7 @@ def line_edit(document: Document, edit: Edit) -> LineEdit | None:
 class Change:
     """A user's change, merged from one or more edits: the lines `old`, starting at `row`, were replaced by `new`.
 
-    `language` is a grammar's name or "". `time` is the loop's time of the last edit. `before` and `after`
+    `language` is a grammar's name or "". `time` is the event loop's time of the last edit. `before` and `after`
     are the old and the new lines with the text around them. `predicted` marks an accepted suggestion. `states` lists
     the intermediate texts between `old` and `new`.
     """
@@ -101,7 +101,7 @@ class EditHistory:
         self._changes: list[Change] = []
         self._recent: deque[tuple[float, int, int]] = deque(maxlen=256)
         self.undone = False  # whether the last edit restored an earlier text
-        self.edited_at = float("-inf")  # loop's time of the last edit
+        self.edited_at = float("-inf")  # event loop's time of the last edit
         self.number = 0  # number of edits so far
 
     def edited(self, document: Document, edit: LineEdit, *, predicted: bool = False) -> None:

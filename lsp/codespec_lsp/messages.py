@@ -303,7 +303,7 @@ async def _serve_tcp(port: int, defaults: EditorSettings, copilot: bool) -> int:
 
 
 async def wait_for_end(pid: int) -> None:
-    """Wait until a process has exited. Its pipes may remain open, because other processes may have inherited them."""
+    """Wait until a process has exited, because its pipes may stay open in other processes that inherited them."""
     if sys.platform != "linux":
         runs = _windows_process(pid) if sys.platform == "win32" else lambda: _runs(pid)
         while runs():

@@ -104,7 +104,7 @@ def means_another_value(old: str, new: str) -> bool:
 
 
 def hunks_of(lines: Sequence[str], texts: Mapping[int, str], old: str, row: int) -> list[Hunk]:
-    """Return one-row hunks that replace `old` at each offset by `texts[offset]`, with the hunks below `row` first."""
+    """Return one-row hunks that replace `old` at each offset with `texts[offset]`: first the hunks below `row`."""
     starts = [0, *accumulate(map(len, lines))]
     changed: dict[int, str] = {}
     for offset in sorted(texts, reverse=True):
@@ -115,7 +115,7 @@ def hunks_of(lines: Sequence[str], texts: Mapping[int, str], old: str, row: int)
 
 
 def is_offered(change: Change, names: SameName) -> bool:
-    """Return whether suggestions after a rename of this kind are right at 90 % of the places (lab/LOG.md).
+    """Return whether a rename is of a kind whose suggestions are right at 90 % of the places (lab/LOG.md).
 
     In Python, a changed import often means another module, and a renamed class often becomes a base of the old class.
     """
