@@ -21,7 +21,7 @@ GROUP = "codespec.commands"  # entry points of the packages' modules; names that
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A command that needs another package, the package's folder in the checkout, and the line in `codespec --help`."""
+    """A command of another package: the command, the package's folder in the checkout, and a help text."""
 
     command: str
     folder: str

@@ -270,7 +270,7 @@ class Engine:
         return bool(self.proposers) and (self.speculate if wanted is None else wanted)
 
     def _read_ahead(self) -> None:
-        """Prefill the proposers for warm-ups that the target has read, a chunk per step, and end the warm-ups."""
+        """Prefill the proposers for warm-ups that the target has read, a chunk per step; end complete warm-ups."""
         for sequence in [s for s in self._batch.running if s.only_reads and not s.num_wanted]:
             if not (self._speculates(sequence) and any([each.commit(sequence) for each in self.proposers])):
                 self._finish(sequence, "length")

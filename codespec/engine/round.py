@@ -71,7 +71,7 @@ def keep_drawn(
 
 
 def shared_out(draft: Draft, sizes: collections.abc.Sequence[int]) -> tuple[float, ...]:
-    """Return each token's confidence, given sizes in bytes: the product of the confidences of overlapping units."""
+    """Return each token's confidence: the product of those of all units that overlap the token. Sizes are in bytes."""
     confidences, first, begin = [], 0, 0
     for size in sizes:
         end = begin + size

@@ -245,7 +245,7 @@ class DraftModel(UnitProposer[TextGuess]):
         return min(MAX_UNITS_A_TOKEN * cap.tokens, self.context // REFILL)
 
     def _lay_out(self, sequence: Sequence, old: DrafterText | None = None) -> DrafterText | None:
-        """Encode a text, in place of `old`, and acquire a slot. Return None if the vocabulary can't encode the text."""
+        """Encode a sequence's text and acquire a slot, replacing `old`. Return None if the text can't be encoded."""
         if self.shared and not sequence.held and sequence.length_limit <= self.context:
             text = DrafterText(-1, ids=list(sequence.ids), shared=True)
         else:

@@ -112,7 +112,7 @@ class SuffixProposer(Proposer):
 
 
 def longest_match(text: bytes, own: bytes, end: int, beyond: int = 0) -> tuple[int, int]:
-    """Return length and last offset in text[:end] of the longest suffix of `own` above `beyond` bytes, or (0, 0)."""
+    """Find the longest suffix of `own`, over `beyond` bytes, in text[:end]. Return (length, last offset) or (0, 0)."""
     low, high = beyond + 1, min(MAX_MATCH, len(own))
     place = text.rfind(own[len(own) - low :], 0, end) if low <= high else -1
     if place < 0:
@@ -148,7 +148,7 @@ class FileIndex:
         self._grams = grams[self._places]
 
     def find(self, text: bytes, beyond: int = 0) -> tuple[int, int]:
-        """Return the length and end of the longest suffix of `text` in the file above `beyond` bytes, or (0, 0)."""
+        """Find the longest suffix of `text` over `beyond` bytes in the file; return its length and end, or (0, 0)."""
         if len(text) < GRAM:
             return 0, 0
         gram = np.frombuffer(text[-GRAM:], np.uint64)

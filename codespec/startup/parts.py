@@ -187,7 +187,7 @@ def choose_slots(config: EngineConfig, lengths: Mapping[LanguageModel, int], bat
 
 
 def load_target_head(target: LanguageModel, config: EngineConfig) -> LoadedHead | None:
-    """Load the configured head, if any, and let the target record hidden states. Raises ConfigError or ModelError."""
+    """Load the configured head and let the target record its hidden states; return None if no head is configured."""
     if not config.asks_head:
         if config.proposers == "head":
             raise ConfigError('proposers = "head" requires a head', "set `head` to the path of a head's folder")

@@ -317,7 +317,7 @@ def remove_converted(folder: Path) -> None:
 
 
 def hash_once(file: Path) -> str:
-    """Return a file's SHA-256, from the index unless the file has changed. Raises ModelError or OSError."""
+    """Return a file's SHA-256, from the index unless the file has changed; raise ModelError for a pipe or device."""
     place, state = str(file.absolute()), file.stat()
     index: Kept[dict[str, list[Any]]] = Kept(converted_home() / "index.json", "index of hashes", _parse_index, dict)
     known, mark = index.load([]) or {}, [state.st_size, state.st_mtime_ns]

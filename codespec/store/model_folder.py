@@ -235,7 +235,7 @@ def context_length(config: Config) -> int | None:
 
 
 def check_claims(folder: Path) -> list[StoredTensor]:
-    """Return a folder's tensors. Raises ModelError if config.json states more layers, more experts or larger sizes."""
+    """Return a folder's tensors; raise ModelError if config.json states more layers or experts, or larger sizes."""
     tensors = [tensor for file in weight_files(folder) for tensor in read_header(file)]
     numbered = _count_numbered(tensor.name for tensor in tensors)
     widest = max((size for tensor in tensors if tensor.count for size in tensor.shape), default=0)

@@ -75,7 +75,7 @@ def match(candidates: Candidates, view: View) -> tuple[int, int]:
 
 
 def reject(candidates: Candidates, view: View) -> tuple[int, int]:
-    """Apply speculative sampling (Leviathan et al. 2023; Chen et al. 2023). Return the same numbers as `match`.
+    """Apply speculative sampling (Leviathan et al. 2023; Chen et al. 2023). Return the same two numbers as `match`.
 
     A candidate sampled from the drafter's distribution q is accepted with probability min(1, p/q), where p is the
     target's distribution. After a rejection, a token is sampled from the normalized positive part of p − q. The text
