@@ -189,10 +189,7 @@ def require_torch() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A daemon's host, port and token ("": no token), with a client for synchronous code.
-
-    The client connects to the port, not to the daemon's Unix socket, because `codespec doctor` checks the port.
-    """
+    """A daemon's host, port and token ("": no token), with a client for synchronous code."""
 
     host: str
     port: int
@@ -235,9 +232,9 @@ class Address:
 
     def _client(self, seconds: float) -> DaemonClient:
         fix = "check --url and --token-file"
-        return DaemonClient(
-            ProvenConnections(self.url, self.token, fix, seconds=SECONDS, patience=seconds, by_socket=False)
-        )
+        # The port is used, not the Unix socket, because `codespec doctor` checks the port.
+        proven = ProvenConnections(self.url, self.token, fix, seconds=SECONDS, patience=seconds, by_socket=False)
+        return DaemonClient(proven)
 
 
 def add_address_options(parser: argparse.ArgumentParser, *, config: bool = True) -> None:

@@ -20,20 +20,15 @@ RESERVED = 128  # minimum of tokens that an editor prompt leaves free
 
 
 class Admission:
-    """Creates the sequences of one engine's requests.
-
-    `context` is the maximum number of target tokens of prompt and completion together. `budget` limits the tokens of an
-    editor prompt, but not of a raw prompt, because a new document is prefilled while the user waits (0: no limit except
-    `context`). If `reading` (the machine's prefill speed) is given, a request's `first_answer_ms` can lower the budget.
-    """
+    """Creates the sequences of one engine's requests."""
 
     def __init__(
         self, target: LanguageModel, context: int, budget: int = 0, reading: ReadingSpeed | None = None
     ) -> None:
         self.target = target
         self.context = context
-        self.budget = budget or context
-        self._reading = reading
+        self.budget = budget or context  # of an editor prompt, because a new document is prefilled while the user waits
+        self._reading = reading  # with which a request's `first_answer_ms` can lower the budget
         self.template = find_template(target.tokenizer)
         self._layouts = Layouts()
 

@@ -39,13 +39,7 @@ Tell = Callable[[str], None]
 
 
 class Engine:
-    """Completes requests with a target model, sped up by the drafts of `proposers`, which are asked in order.
-
-    At most `max_batch` sequences take part in a step; the other sequences wait in `queue`. The target's cache has
-    `slots` slots (0: `max_batch`); slots beyond `max_batch` keep recent completions cached. A step prefills at most
-    `prefill_chunk` tokens of all prompts together. `caps` maps a syntax class, or `language.class`, to the maximum
-    draft length under any policy; `language.class` takes precedence.
-    """
+    """Completes requests with a target model, sped up by the drafts of `proposers`, which are asked in order."""
 
     def __init__(
         self,
@@ -53,14 +47,14 @@ class Engine:
         proposers: collections.abc.Sequence[Proposer],
         policy: DraftPolicy,
         *,
-        caps: Mapping[str, int] | None = None,
-        context: int,
-        prompt_budget: int = 0,
+        caps: Mapping[str, int] | None = None,  # maximum draft length by `language.class`, else by class
+        context: int,  # maximum number of target tokens of a request's prompt and completion together
+        prompt_budget: int = 0,  # maximum number of target tokens of an editor prompt (0: `context`)
         reading: ReadingSpeed | None = None,
-        max_batch: int = 8,
-        slots: int = 0,
-        prefill_chunk: int = 256,
-        warmup: int = 0,
+        max_batch: int = 8,  # maximum number of sequences in a step; the other sequences wait in `queue`
+        slots: int = 0,  # of the target's cache (0: `max_batch`); slots beyond `max_batch` keep texts cached
+        prefill_chunk: int = 256,  # maximum number of tokens that a step prefills, of all prompts together
+        warmup: int = 0,  # shorter texts, in tokens, get no drafts
         speculate: bool = True,
         notes: list[str] | None = None,
     ) -> None:
@@ -72,8 +66,8 @@ class Engine:
         self.speculate = speculate
         self.notes = [] if notes is None else notes  # shared with the policy, which may append
         self.metrics = Metrics()
-        self.context = context  # maximum number of target tokens of a request's prompt and completion together
-        self.prompt_budget = prompt_budget or context  # maximum number of target tokens of an editor prompt
+        self.context = context
+        self.prompt_budget = prompt_budget or context
         self._admission = Admission(target, context, self.prompt_budget, reading)
         self.max_batch = max_batch
         self.queue = Queue(max_batch, self._finish)

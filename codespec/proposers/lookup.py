@@ -112,7 +112,7 @@ class SuffixProposer(Proposer):
 
 
 def longest_match(text: bytes, own: bytes, end: int, beyond: int = 0) -> tuple[int, int]:
-    """Find the longest suffix of `own`, over `beyond` bytes, in text[:end]. Return (length, last offset) or (0, 0)."""
+    """Find the longest suffix of `own` over `beyond` bytes in text[:end]; return its length and offset, or (0, 0)."""
     low, high = beyond + 1, min(MAX_MATCH, len(own))
     place = text.rfind(own[len(own) - low :], 0, end) if low <= high else -1
     if place < 0:
@@ -338,14 +338,10 @@ def _inside_name(text: bytes | bytearray, offset: int) -> bool:
 
 
 class Alignment:
-    """The cheapest alignment of the words of a changed text with a prediction, from offset `begin` of `text`.
-
-    Only a window of FAR bytes around the change is aligned, which bounds the cost of a round. `_costs[i]` is the cost
-    of having written the complete words so far instead of the first i words of the window.
-    """
+    """The cheapest alignment of the words of a changed text with a prediction, from offset `begin` of `text`."""
 
     def __init__(self, text: bytes, begin: int) -> None:
-        first = max(0, begin - FAR)
+        first = max(0, begin - FAR)  # only a window around the change is aligned, which bounds the cost of a round
         before, after = _WORD.findall(text, first, begin), _WORD.findall(text, begin, begin + FAR)
         words, numbers = before + after, dict[bytes, int]()
         self._text, self._tail, self._numbers = text, b"", numbers
@@ -353,7 +349,7 @@ class Alignment:
         self._offsets = np.cumsum([first, *map(len, words)])
         costs = np.full(len(words) + 1, np.inf)
         costs[len(before)] = 0.0
-        self._costs = _with_jumps(costs)
+        self._costs = _with_jumps(costs)  # [i]: of having written the complete words instead of the window's first i
 
     def write(self, new: bytes) -> None:
         """Append at least one byte to the changed text."""

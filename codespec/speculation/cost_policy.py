@@ -97,26 +97,20 @@ class Throughput:
 
 
 class CostPolicy(DraftPolicy):
-    """Draft policy based on a cost table and learned acceptance.
-
-    `sources` are the proposers' names, cheapest first. Only the proposers in the table's `drafters` need forwards. A
-    draft has at most `tokens` tokens, or the maximum that `longer` gives for its proposer. If `syntax` is true,
-    acceptance is learned separately for each syntax context. If `running` is true, costs are adjusted to measured round
-    times. `close` passes the acceptance model to `keep` and the running costs to `keep_costs`.
-    """
+    """Draft policy based on a cost table and learned acceptance."""
 
     def __init__(
         self,
         costs: CostTable,
-        sources: collections.abc.Sequence[str],
+        sources: collections.abc.Sequence[str],  # the proposers' names, cheapest first
         *,
-        tokens: int = 16,
-        longer: Mapping[str, int] | None = None,
-        syntax: bool = True,
+        tokens: int = 16,  # maximum draft length
+        longer: Mapping[str, int] | None = None,  # maximum draft length of some proposers
+        syntax: bool = True,  # whether acceptance is learned separately for each syntax context
         acceptance: AcceptanceModel | None = None,
-        keep: Callable[[AcceptanceModel], None] | None = None,
-        running: bool = False,
-        keep_costs: Callable[[CostTable], None] | None = None,
+        keep: Callable[[AcceptanceModel], None] | None = None,  # called by `close`
+        running: bool = False,  # whether costs are adjusted to measured round times
+        keep_costs: Callable[[CostTable], None] | None = None,  # called by `close` if `running`
     ) -> None:
         self.name = "cost+syntax" if syntax else "cost"
         self.acceptance = acceptance or AcceptanceModel()

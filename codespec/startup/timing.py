@@ -47,10 +47,7 @@ HEAD_TURNS, HEAD_SECONDS = 5, 0.5  # after two turns, no turn starts later than 
 
 
 def measure(models: Sequence[LanguageModel], budget: float) -> list[dict[ForwardShape, float]]:
-    """Return the seconds of a forward by shape (rows, batch, context) for each model. Empties all cache slots.
-
-    Every sweep times all models, so that a busy minute does not make one model look cheap relative to another.
-    """
+    """Return each model's seconds of a forward by shape, measured in sweeps over all models. Empties all slots."""
     shapes = [_grid(model, budget / len(models)) for model in models]
     taken: list[dict[ForwardShape, list[float]]] = [{shape: [] for shape in grid} for grid in shapes]
     began, sweeps = time.perf_counter(), 0

@@ -96,10 +96,7 @@ def named_model(flags: Mapping[str, Any], settings: Settings) -> str:
 
 
 def named_pair(name: str) -> NamedPair:
-    """Return the target and drafter for "starter", a catalogue name, a hub id or the name of another pulled model.
-
-    A model that is not in the catalogue gets the starter pair's drafter. Raises ConfigError for an unknown name.
-    """
+    """Return a model's target and drafter, by default the starter's drafter. Raises ConfigError if unknown."""
     if name == STARTER_NAME:
         return NamedPair(str(SHIPPED / "target"), str(SHIPPED / "drafter"), "")
     entry = find_entry(name)

