@@ -303,8 +303,8 @@ def _prompt(
 
 def _demand_room(room: int) -> int:
     if room < _MIN:
-        what = f"{FIELD} leaves room for {max(0, room)} prompt tokens"
-        raise RequestError(Fault("no_room", what, "request fewer output tokens", "max_tokens"))
+        left, fix = max(0, room), "request fewer output tokens"
+        raise RequestError(Fault("no_room", f"{FIELD} leaves room for {left} prompt tokens", fix, "max_tokens"))
     return room
 
 
