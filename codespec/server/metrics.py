@@ -134,10 +134,8 @@ def _of_caches(totals: Stats, caches: Mapping[str, CacheUse], model: Labels) -> 
 def _of_drafts(tallies: Mapping[Key, int], model: Labels) -> Iterator[Metric]:
     for kind, (name, about) in DRAFTS.items():
         yield _family(name, about, ("proposer", "context", "language"), _of(tallies, kind), model)
-    name, about = (
-        "spec_decode_num_accepted_tokens_per_pos_total",
-        "Accepted tokens by their position in the draft, from 0.",
-    )
+    name = "spec_decode_num_accepted_tokens_per_pos_total"
+    about = "Accepted tokens by their position in the draft, from 0."
     yield _family(name, about, ("proposer", "position"), _of(tallies, "accepted_at"), model)
     outcomes = {outcome: tallies.get(("rounds", outcome), 0) for outcome in OUTCOMES}
     yield _values("rounds_total", "Rounds, by outcome of the draft.", "outcome", outcomes, model)

@@ -28,6 +28,7 @@ import struct
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
@@ -283,22 +284,18 @@ class Scopes:
 
     async def of(self, request: web.Request) -> str:
         """Return the scope of a request: a string that identifies the client without revealing any key."""
-        key = key_of(request.headers)
+        key, transport = key_of(request.headers), request.transport
+        if transport is None:
+            raise ConnectionResetError("the client has disconnected")
         async with self._lock:
-            user, name = await self._peer(request.transport)
+            if transport not in self._peers:
+                user = await self._find_user(transport)
+                self._peers[transport] = None if user == UNNAMED else user, f"connection {next(self._numbers)}"
+            user, name = self._peers[transport]
         if not key:
             return name if user is None else f"user {user}"
         digest = hashlib.blake2b(key.encode("utf-8", "surrogateescape"), key=self._secret, digest_size=16).hexdigest()
         return f"key {digest}" if user is None else f"key {digest} of user {user}"
-
-    async def _peer(self, transport: asyncio.BaseTransport | None) -> Peer:
-        if transport is not None and transport in self._peers:
-            return self._peers[transport]
-        user = None if transport is None else await self._find_user(transport)  # without a transport: already closed
-        peer = None if user == UNNAMED else user, f"connection {next(self._numbers)}"
-        if transport is not None:
-            self._peers[transport] = peer
-        return peer
 
     async def _find_user(self, transport: asyncio.BaseTransport) -> int | None:
         connection = transport.get_extra_info("socket")
@@ -315,12 +312,9 @@ class Scopes:
 
     def _look_up(self, peer: End, own: End) -> int | None:
         for table in self._tables:
-            try:
-                user = find_user(table.read_text(encoding="ascii"), peer, own)
-            except OSError:
-                continue  # not Linux, or a kernel without this table
-            if user is not None:
-                return user
+            with suppress(OSError):  # not Linux, or a kernel without this table
+                if (user := find_user(table.read_text(encoding="ascii"), peer, own)) is not None:
+                    return user
         return None
 
 

@@ -140,13 +140,9 @@ def _clear(path: Path) -> None:
         raise ConfigError(f"{path} exists and is not a socket", "choose another path for --socket")
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(PROBE_SECONDS)
-        try:
-            probe.connect(str(path))
-        except ConnectionRefusedError:  # nothing listens; any other error means that a process does, but is busy
+        if probe.connect_ex(str(path)) == errno.ECONNREFUSED:  # otherwise, a process listens, even if it is busy
             path.unlink(missing_ok=True)
             return
-        except OSError:
-            pass
     raise ConfigError(f"The socket {path} is in use", "stop the other daemon, or choose another path with --socket")
 
 

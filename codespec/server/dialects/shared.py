@@ -285,11 +285,11 @@ class TokenNames:
 
     def text(self, token: int) -> str:
         """Return a token's text, a control token's name, or OpenAI's notation for bytes that are not valid UTF-8."""
-        spelled = self.token_bytes[token]
+        data = self.token_bytes[token]
         try:
-            return self._controls.get(token) or spelled.decode()
+            return self._controls.get(token) or data.decode()
         except UnicodeDecodeError:
-            return "bytes:" + "".join(f"\\x{byte:02x}" for byte in spelled)
+            return "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)
 
     def entry(self, token: TokenLogprob) -> dict[str, Any]:
         """Return a token's log-probability and its likeliest alternatives in OpenAI's format."""
