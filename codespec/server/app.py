@@ -152,7 +152,7 @@ def build_app(
     daemon: Daemon, host: str = "127.0.0.1", access: middleware.Access | None = None, keys: proof.Keys | None = None
 ) -> web.Application:
     """Build the application with all routes and middleware. Without `keys`, the daemon can't prove its identity."""
-    access, connections = access or middleware.Access(), middleware.Connections(middleware.open_files())
+    access, connections = access or middleware.Access(), middleware.Connections()
     guards = middleware.guard(host, access, PAGE_PATHS | sockets.PROOF_PATHS | {READY})
     app = web.Application(middlewares=[middleware.record, middleware.answer_errors, connections.watch(HEALTH), guards])
     app[DAEMON], app[middleware.CONNECTIONS], app[CHAT_TEMPLATES] = daemon, connections, ChatTemplates()

@@ -96,10 +96,15 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
 
 
 class Connections:
-    """The open connections of one application. `files` is the process's limit on open files."""
+    """The open connections of one application. Raises ConfigError if the process may open too few files."""
 
-    def __init__(self, files: int) -> None:
-        room = max(files, MIN_FILES) - OWN_FILES
+    def __init__(self) -> None:
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        files = 1 << 20 if files == resource.RLIM_INFINITY else files
+        if files < MIN_FILES:
+            fix = f"allow {MIN_FILES} or more with `ulimit -n`"
+            raise ConfigError(f"The limit on open files is {files}, which is too low for the daemon", fix)
+        room = files - OWN_FILES
         self.backlog = max(1, min(MAX_BACKLOG, room // (4 * OPEN_BACKLOGS)))
         self.most = min(MAX, room - OPEN_BACKLOGS * self.backlog - SPARE)
         self._alive: list[web.RequestHandler] = []
@@ -177,15 +182,6 @@ class _Refusing(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         transport.abort()
-
-
-def open_files() -> int:
-    """Return the process's limit on open files, or raise ConfigError if the limit is too low."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if limit != resource.RLIM_INFINITY and limit < MIN_FILES:
-        fix = f"allow {MIN_FILES} or more with `ulimit -n`"
-        raise ConfigError(f"The limit on open files is {limit}, which is too low for the daemon", fix)
-    return 1 << 20 if limit == resource.RLIM_INFINITY else limit
 
 
 CONNECTIONS: web.AppKey[Connections] = web.AppKey("connections", Connections)

@@ -72,8 +72,7 @@ class LlamaCppReply:
 @shared.with_field_names(INFILL_NAMES)
 async def infill(request: web.Request) -> web.StreamResponse:
     loaded = request.app[DAEMON].loaded()
-    reason = shared.missing_fim(loaded)
-    if reason:
+    if reason := shared.missing_fim(loaded):
         sentence = f"/infill is not supported by this model ({reason}): load another model, or use /completion."
         raise ServeError(sentence, 501)
     with await read_fields(request) as fields:

@@ -14,6 +14,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
+from itertools import takewhile
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -212,8 +213,7 @@ def missing_fim(loaded: Loaded) -> str:
 
 def require_fim(loaded: Loaded, name: str, fix: str = "leave it out") -> None:
     """Raise RequestError for the field `name` if the model can't fill in the middle."""
-    reason = missing_fim(loaded)
-    if reason:
+    if reason := missing_fim(loaded):
         raise RequestError(f"{name} can't be used ({reason}): {fix}.", name)
 
 
@@ -319,11 +319,7 @@ class TokenPlacer:
 
     def take(self, length: int) -> list[Placed]:
         """Return the tokens that begin in the first `length` characters and were not returned before."""
-        taken = []
-        for placed in self._placed[self._taken :]:
-            if placed[1] >= length:
-                break
-            taken.append(placed)
+        taken = list(takewhile(lambda placed: placed[1] < length, self._placed[self._taken :]))
         self._taken += len(taken)
         return taken
 
