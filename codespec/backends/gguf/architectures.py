@@ -148,10 +148,7 @@ def _llama_biases(config: Json) -> Iterable[str]:
 
 
 GATE_UP = ("ffn_gate_exps.weight", "ffn_up_exps.weight")
-EXPERTS = (
-    Stack("mlp.experts.gate_up_proj", GATE_UP),
-    Stack("mlp.experts.down_proj", ("ffn_down_exps.weight",)),
-)
+EXPERTS = (Stack("mlp.experts.gate_up_proj", GATE_UP), Stack("mlp.experts.down_proj", ("ffn_down_exps.weight",)))
 SHARED_GATE = Stack("mlp.shared_expert_gate.weight", ("ffn_gate_inp_shexp.weight",), row=True)
 OSS_EXPERTS = (
     Stack("mlp.experts.gate_up_proj", GATE_UP, woven=True, transposed=True),

@@ -115,8 +115,10 @@ def read_vocabulary(header: Header) -> Vocabulary:
         )
     ids = {name: _token_id(header, name, len(tokens)) for name in ("bos", "unknown", "padding", *DECLARED_ENDS)}
     begins = header.get("tokenizer.ggml.add_bos_token", bool, begins)
-    if begins and ids["bos"] is None:
-        raise ModelError(f"{header.file} requires a BOS token but defines none", "re-export the model with a BOS token")
+    if begins:
+        if (bos := ids["bos"]) is None:
+            raise ModelError(f"{header.file} requires a BOS token but has none", "export the model with a BOS token")
+        document["post_processor"] = _begin_with(tokens[bos], bos)
     named = (("bos_token", "bos"), ("eos_token", "eos"), ("unk_token", "unknown"), ("pad_token", "padding"))
     settings: Json = {key: tokens[number] for key, name in named if (number := ids[name]) is not None}
     settings |= {"tokenizer_class": "PreTrainedTokenizerFast", "add_bos_token": begins, "add_eos_token": False}
@@ -124,8 +126,6 @@ def read_vocabulary(header: Header) -> Vocabulary:
     template = header.get("tokenizer.chat_template", str, "")
     if template:
         settings["chat_template"] = template
-    if begins and ids["bos"] is not None:
-        document["post_processor"] = _begin_with(tokens[ids["bos"]], ids["bos"])
     ends = {ids[name] for name in DECLARED_ENDS}
     ends |= {number for number, token in enumerate(tokens) if token in ENDS and kinds[number] == CONTROL}
     eos = tuple(sorted(number for number in ends if number is not None))
