@@ -214,7 +214,7 @@ def granite(settings: Settings, config: Json) -> Json:
 
 
 def _experts(settings: Settings, count: str = "num_experts", size: str = "moe_intermediate_size") -> Json:
-    """Return the number of experts, the number per token, and the size of an expert, under a model family's keys."""
+    """Return the number of experts, the number used per token, and the size of an expert, for config.json."""
     gate = settings.header.tensors.get("blk.0.ffn_gate_exps.weight")
     number, chosen = settings.whole("expert_count"), settings.whole("expert_used_count")
     if gate is None or len(gate.shape) != 3 or gate.shape[0] != number or not 0 < chosen <= number:

@@ -25,8 +25,7 @@ class Experts(nn.Module):
 
     def __init__(self, stacked: nn.Module) -> None:
         super().__init__()
-        first = "gate_up_proj" if stacked.has_gate else "up_proj"
-        self.first = _unstack(stacked, first)
+        self.first = _unstack(stacked, "gate_up_proj" if stacked.has_gate else "up_proj")
         self.second = _unstack(stacked, "down_proj")
         self.stacked = stacked
 
@@ -57,8 +56,8 @@ class Experts(nn.Module):
 class RouterProduct(SteadySigmoids):
     """A context in which products with the router's weight are batch-invariant.
 
-    Some routers convert their weight to float32 first, so the weight is recognized by its shape, and there is a
-    layer for each dtype in use.
+    Since some routers first convert their weight to float32, the weight is recognized by its shape, and each dtype has a
+    layer of its own.
     """
 
     def __init__(self, router: nn.Module, packed: bool) -> None:
@@ -69,7 +68,7 @@ class RouterProduct(SteadySigmoids):
         self.made = nn.ModuleDict()  # by dtype
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Replace products with the router's weight, and sigmoids; run everything else unchanged."""
+        """Make sigmoids and products with the router's weight batch-invariant; run other functions unchanged."""
         if func is not functional.linear or args[1].shape != self._shape:
             return super().__torch_function__(func, types, args, kwargs)
         rows, weight, bias = (*args, None)[:3]

@@ -95,7 +95,7 @@ class LeanBlock(nn.Module):
         self.window = getattr(self.attention.config if is_mistral else self.attention, "sliding_window", None)
 
     def forward(self, rows: Tensor, fed: Tensor | None, cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor]:
-        """Run the layer on rows [N, hidden] + `fed` with angles [N, 1, size]; return the next `rows` and `fed`."""
+        """Run the layer on rows [N, hidden] + `fed`; return `rows` and `fed`, whose sum is the layer's output."""
         rows, normed = (rows, self.before(rows)) if fed is None else self.before.of_sum(rows, fed)
         rows, normed = self.after.of_sum(rows, self.out(self.attend(self.qkv(normed), cosine, sine)))
         return rows, self.down(silu_mul(self.gate_up(normed)))

@@ -26,7 +26,7 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {  # how a model lays out the a
 
 
 class RequestRotary(nn.Module):
-    """A rotary embedding with frequencies for each slot, from which a forward pass takes those of its rows."""
+    """A rotary embedding with frequencies for each slot, which are looked up for the rows of a forward pass."""
 
     def __init__(self, replaced: Any, seam: Seam) -> None:
         super().__init__()

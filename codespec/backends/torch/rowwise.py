@@ -1,4 +1,4 @@
-"""Row-wise operations of a layer, including its cache write, and batch-invariant parts of transformers' layers.
+"""Row-wise operations of a layer, including the cache write, and batch-invariant parts of transformers layers.
 
 The operations are fused kernels on CUDA and plain torch operations elsewhere. The formulas are the same, but a fused
 kernel rounds once, while torch rounds after each operation.
@@ -158,7 +158,7 @@ class SteadySigmoids(TorchFunctionMode):
     """A context in which sigmoids are batch-invariant."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Replace sigmoids; run everything else unchanged."""
+        """Make sigmoids batch-invariant; run other functions unchanged."""
         return steady(torch.sigmoid, args[0]) if func in SIGMOIDS else func(*args, **(kwargs or {}))
 
 
