@@ -13,20 +13,12 @@ from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
 
-from codespec_native.library import Matrix, Model, NativeError, Pool, Weights, path_name
+from codespec_native.library import Floats, Matrix, Model, NativeError, Pool, Weights, path_name
 
 from codespec.backends.gguf.convert import check_kind
 from codespec.backends.gguf.header import Header, read_header
 from codespec.backends.gguf.tokenizer import read_vocabulary
-from codespec.backends.language_model import (
-    CAPACITY_UNIT,
-    GRAPH_ROWS,
-    Floats,
-    LanguageModel,
-    ModelSpec,
-    Rows,
-    kept_rows,
-)
+from codespec.backends.language_model import CAPACITY_UNIT, GRAPH_ROWS, LanguageModel, ModelSpec, Rows, kept_rows
 from codespec.backends.memory_plan import demand_memory
 from codespec.backends.native.weights import (
     ModelShape,

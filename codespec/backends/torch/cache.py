@@ -130,7 +130,8 @@ def cache_bytes(
     features: Sequence[int] = (),
     states: Mapping[int, StateShape] = NO_STATES,
 ) -> int:
-    """Return the size in bytes of a `KVCache` of these shapes, features and recurrent states."""
+    """Return the size in bytes of a `KVCache` with these arguments; `capacity` is rounded up as in the cache."""
+    capacity += -capacity % CAPACITY_UNIT
     per_position = sum(heads * (key_size + value_size) for heads, key_size, value_size in shapes.values())
     per_position += math.prod(features) if features else 0
     per_slot = per_position * capacity * dtype.itemsize + sum(shape.nbytes(dtype) for shape in states.values())

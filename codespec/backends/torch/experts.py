@@ -56,8 +56,8 @@ class Experts(nn.Module):
 class RouterProduct(SteadySigmoids):
     """A context in which products with the router's weight are batch-invariant.
 
-    Since some routers first convert their weight to float32, the weight is recognized by its shape, and each dtype has a
-    layer of its own.
+    Since some routers first convert their weight to float32, the weight is recognized by its shape, and each dtype has
+    a layer of its own.
     """
 
     def __init__(self, router: nn.Module, packed: bool) -> None:

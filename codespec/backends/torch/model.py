@@ -13,16 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from codespec.backends.language_model import (
-    CAPACITY_UNIT,
-    GRAPH_ROWS,
-    LanguageModel,
-    Logits,
-    ModelSpec,
-    Progress,
-    Rows,
-    kept_rows,
-)
+from codespec.backends.language_model import GRAPH_ROWS, LanguageModel, Logits, ModelSpec, Progress, Rows, kept_rows
 from codespec.backends.torch.attention import ForwardContext, Heads, Seam, Span
 from codespec.backends.torch.cache import KVCache, LayerShape, cache_bytes
 from codespec.backends.torch.cuda.graphs import StepRunner
@@ -101,7 +92,6 @@ class TorchModel(LanguageModel):
             torch.cuda.synchronize(self.device)
 
     def slot_bytes(self, capacity: int) -> int:
-        capacity += -capacity % CAPACITY_UNIT
         return cache_bytes(self.shapes, 1, capacity, self.dtype, self.feature_shape, self.states)
 
     @torch.inference_mode()
