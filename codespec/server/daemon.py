@@ -97,7 +97,7 @@ class Source(ABC):
 
     @property
     def takes_requests(self) -> bool:
-        """Whether requests are accepted, even if idle models, which were freed, must be loaded again."""
+        """Whether the source accepts requests. An idle source does, and loads its models again."""
         return self.loaded is not None and self.state in ("ready", "idle")
 
     @property
@@ -299,9 +299,8 @@ class Daemon:
         self, handle: RequestHandle, scope: str, account: Account | None = None, session: str = ""
     ) -> Iterator[None]:
         """Submit a request, and abort it on exit if it has not ended. Raise ServeError if the request is refused."""
-        slots = self.ready().slots
         account = account or Account("")  # the usage of a client without a key is not reported
-        if self.num_open >= slots + self.queue and not self._make_room(scope):
+        if self.num_open >= self.ready().slots + self.queue and not self._make_room(scope):
             account.refused += 1
             raise self._full()
         handle.request, handle.session = replace(handle.request, scope=scope), session

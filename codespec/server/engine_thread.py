@@ -286,7 +286,7 @@ def loader(
 
 
 def model_names(config: EngineConfig) -> tuple[str, ...]:
-    """Return the values of the setting `model`, in any letter case, that select the configured models."""
+    """Return the values of the setting `model` that select the configured models; letter case is ignored."""
     name = config.model or (STARTER_NAME if config.target == EngineConfig().target else config.target)
     entry = find_entry(name)
     if entry:
