@@ -220,7 +220,8 @@ def route_of(request: web.Request) -> str:
 
 async def read_fields(request: web.Request) -> Fields:
     """Read the body as a JSON object, regardless of its content type. Raise RequestError."""
-    if request.headers.get("Content-Encoding", "").strip().lower() not in ("", "identity"):
+    coding = request.headers.get("Content-Encoding", "")
+    if coding.strip().lower() not in ("", "identity"):
         sentence = "Content-Encoding is refused (a small body could become a large one): send the body uncompressed."
         raise Refused(sentence, "Content-Encoding", 415)
     return parse_fields(await _read_body(request))

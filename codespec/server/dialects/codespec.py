@@ -223,7 +223,7 @@ def _prepare_place(loaded: Loaded, form: EditFormat | str, wanted: EditRequest, 
 class Answer:
     """Converts the model's text for one place to edits of a window of lines, which begins at `row`.
 
-    An edit is sent as soon as the model's text matches the old lines again. `reason` explains a missing `handle`.
+    An edit is sent as soon as the model's text matches the old lines again. `reason` says why there is no `handle`.
     """
 
     def __init__(

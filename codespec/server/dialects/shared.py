@@ -99,7 +99,7 @@ def with_field_names(names: Mapping[str, str]) -> Callable[[Handler], Handler]:
 def read_max_tokens(
     fields: Fields, name: str, context: int, notes: list[str], default: int = 64, least: int = -2
 ) -> int:
-    """Return the number of tokens to generate, at most half the context. A negative number requests the maximum."""
+    """Return the number of tokens to generate: the field's value, but half the context if it is negative or larger."""
     wanted = fields.whole(name, default, least, MAX_COUNT)
     granted = min(wanted if wanted >= 0 else context, max(1, context // 2))
     if wanted > granted:
@@ -133,7 +133,7 @@ def read_sampling(
     names: Mapping[str, str] = MappingProxyType({}),
     hottest: float = 2.0,
 ) -> dict[str, Any]:
-    """Return the temperature (at most `hottest`) and the `wanted` fields. `names` gives the client's field names."""
+    """Return the temperature (at most `hottest`) and the `wanted` fields. `names` maps fields to the client's names."""
     values = {name: SAMPLING[name](fields, names.get(name, name)) for name in wanted}
     return {"temperature": fields.number("temperature", 0.0, 0.0, hottest), **values}
 
@@ -246,7 +246,7 @@ async def stream(
 ) -> web.StreamResponse:
     """Stream the events of all handles, with choices numbered consecutively, and then `last`.
 
-    An error is raised if nothing has been sent yet. Otherwise, the error is sent instead of `last`.
+    If nothing has been sent yet, an error is raised, else the error is sent instead of `last`.
     """
     async with submitted(request, handles):
         try:
