@@ -80,7 +80,7 @@ def closes(opener: Opener, text: bytes, place: int) -> bool:
 def by_tree(grammar: Grammar, tree: tree_sitter.Tree, places: list[int]) -> list[str]:
     """Return the tree's answer at each place."""
     answers = ["code"] * len(places)
-    for start, end, kind in literals(tree.root_node, _NOT_LITERALS.get(grammar.data.name, set())):
+    for start, end, kind in literals(tree.root_node, _NOT_LITERALS.get(grammar.rules.data.name, set())):
         for index in range(bisect_right(places, start), len(places)):
             if places[index] >= end:
                 break

@@ -85,7 +85,8 @@ def why_not(place: Surroundings | None, before: bytes, right: bytes) -> str:
 
 def _is_finished(place: Surroundings, before: bytes, right: bytes) -> bool:
     """Return whether the cursor is right after a `;` that ends a statement of a brace language (not in a loop head)."""
-    if not before.endswith(b";") or right.strip() or "{" not in place.data.block_brackets or place.data.closing_words:
+    data = place.rules.data
+    if not before.endswith(b";") or right.strip() or "{" not in data.block_brackets or data.closing_words:
         return False
     brackets = place.state.brackets
     within = bool(brackets) and not brackets[-1][0].block
@@ -127,8 +128,8 @@ class Ending:
             LineLoop(line),
             ByteLoop(),
             BlankRun(),
-            *([Assignment(line, place.data.condition)] if place and not place.in_text else []),
-            *([SecondDocstring(place)] if place and place.data.docstrings else []),
+            *([Assignment(line, place.rules.data.condition)] if place and not place.in_text else []),
+            *([SecondDocstring(place)] if place and place.rules.data.docstrings else []),
             *([MostLines(MAX_LINES)] if shape == "auto" else []),
         ]
         scope = resolve_scope(shape, place, before, self._right)
@@ -222,7 +223,6 @@ class IndentEnd:
         self.cut: Cut | None = None
 
     def advance(self, data: bytes) -> None:
-        """Append bytes, which may end in the middle of a UTF-8 character."""
         for byte in data:
             if self.cut is not None:
                 return
@@ -234,7 +234,6 @@ class IndentEnd:
 
     @property
     def certain(self) -> int:
-        """The number of leading bytes of the completion that no later byte can remove."""
         return self.cut.keep if self.cut else self._shown
 
     def _look(self, byte: int) -> None:
@@ -287,7 +286,6 @@ class RestOfLine:
         self.least = [0]  # the least number of bytes to keep of any completion that begins with the same n bytes
 
     def advance(self, data: bytes) -> None:
-        """Append bytes, which may end in the middle of a UTF-8 character."""
         for byte in data:
             self._text.append(byte)
             end = len(self._text)

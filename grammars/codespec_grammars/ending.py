@@ -68,7 +68,7 @@ class CodeEnd:
         if around.blank and around.opened and len(around.line) <= (most := self._max_body(around.state)):
             self._body = most  # unless the user has indented the line further
         self._closers = {opener.close[-1] for opener in around.rules.openers.values() if opener.close}
-        self._brackets = {pair[1].encode()[0] for pair in around.data.brackets} & set(b")]}")
+        self._brackets = {pair[1].encode()[0] for pair in around.rules.data.brackets} & set(b")]}")
 
     def advance(self, data: bytes) -> None:
         """Append bytes, which may end inside a UTF-8 character."""
@@ -205,7 +205,7 @@ class CodeEnd:
 
     def _judge(self, first: bytes) -> None:
         """Decide by the first token whether a line that is indented too little still belongs to the completion."""
-        state, data = self._state(), self.around.data
+        state, data = self._state(), self.around.rules.data
         self._open = min(self._open, len(state.stack))
         begins = len(self.around.before) + max(0, self._line)
         own = any(entry[1] < begins for entry in state.stack[self._open :])
@@ -221,7 +221,7 @@ class CodeEnd:
     def _is_part(self, first: bytes, word: str) -> bool:
         """Return whether a line with the indent of the statement's first line belongs to the statement."""
         # Such a line follows a decorator or comment, or begins with a word such as `else` or with the opening `{`.
-        data = self.around.data
+        data = self.around.rules.data
         if self._introduces or dangles(bytes(self._text[: max(0, self._line - 1)])):
             return bool(self._above.strip())
         if first == b"{":
@@ -275,7 +275,7 @@ class CodeEnd:
             return
         stack = self.around.state.stack
         in_call = self._open > 0 and stack[self._open - 1][0].open == b"("  # the block is one of its arguments
-        if is_word(after[0]) and after[:-1].decode("utf-8", "replace") in self.around.data.continuation_words:
+        if is_word(after[0]) and after[:-1].decode("utf-8", "replace") in self.around.rules.data.continuation_words:
             self._end(self._tail, "the block is complete")
         elif byte == _NEWLINE or (byte in b";," and len(after) == 1 and not (byte == _COMMA and in_call)):
             self._end(self._tail if byte == _NEWLINE else len(self._text), "the block is complete")

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from codespec_grammars.language import GrammarDataError, Language, find_language, languages
+from codespec_grammars.language import GrammarDataError, find_language, languages
 from codespec_grammars.lexer import LONG_STEP, Lexer, LexState, in_text, word_before
 from codespec_grammars.lexer_rules import BRACKET, Entry, LexerRules, Opener, compile_rules
 
@@ -71,7 +71,6 @@ OF_LAST_TOKEN = frozenset({Context.CLOSING, Context.BLOCK_START, Context.OPERATO
 class Grammar:
     """An installed grammar. If two patterns of `contexts` capture the same node, the later pattern wins."""
 
-    data: Language
     language: tree_sitter.Language
     contexts: tree_sitter.Query
     rules: LexerRules
@@ -99,7 +98,7 @@ def load_grammar(language: str) -> Grammar | None:
     except ValueError as error:
         log.warning("The installed grammar of %s does not fit this tree-sitter (%s): upgrade both.", name, error)
         return None
-    return Grammar(data, grammar, compile_contexts(grammar, data.folder), compile_rules(data))
+    return Grammar(grammar, compile_contexts(grammar, data.folder), compile_rules(data))
 
 
 def compile_contexts(language: tree_sitter.Language, folder: Path) -> tree_sitter.Query:

@@ -43,7 +43,6 @@ class Closed(Enum):
 class Surroundings:
     """The text around a cursor in code."""
 
-    data: Language
     rules: LexerRules
     before: bytes  # window of text that ends at the cursor
     state: LexState  # at the cursor
@@ -81,9 +80,8 @@ def read_surroundings(
         return None
     cursor = tracker.context(parse=False)  # the lexer and the language server's cursor are enough
     before, state = lexed.text, lexed.state()
-    opened, width = _opened(grammar.data, before, state, cursor)
+    opened, width = _opened(grammar.rules.data, before, state, cursor)
     return Surroundings(
-        data=grammar.data,
         rules=grammar.rules,
         before=before,
         state=state,

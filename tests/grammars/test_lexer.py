@@ -63,7 +63,7 @@ def test_the_fixtures() -> None:
 @pytest.mark.parametrize("language", sorted(language_names()))
 def test_patterns_begin_at_known_characters(language: str) -> None:
     """The lexer looks at no other character, so a pattern that began elsewhere would never be found."""
-    data = grammar_of(language).data
+    data = grammar_of(language).rules.data
     marks = [*data.brackets, *data.line_comments, *(mark for mark, _ in data.block_comments)]
     known = {mark[0] for mark in (*marks, *(rule.open for rule in data.strings))} | set(data.starts)
     patterns = {*data.atoms, data.heredoc, data.indented_text, *(rule.pattern for rule in data.literals)} - {""}
