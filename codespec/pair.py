@@ -193,7 +193,7 @@ def _check_tokens(texts: Sequence[TokenizedText], left_out: int, shared: bool) -
 def _check_drafts(drafts: Sequence[PerfectDrafts]) -> Finding:
     shares = [each.survival for each in drafts if each.survival is not None]
     if len(shares) < len(drafts):
-        return warning("drafts", "the text is too short to measure perfect drafts", "name more with --files")
+        return warning("drafts", "the text is too short to measure perfect drafts", "name more files with --files")
     lengths = ", ".join(str(each.tokens) for each in drafts)
     message = f"{', '.join(f'{100 * share:.1f}' for share in shares)} % of perfect drafts of {lengths} tokens survive"
     if min(shares) >= LITTLE_SURVIVES:

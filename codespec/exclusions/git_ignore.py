@@ -57,7 +57,7 @@ def find_git() -> str:
 
 
 class GitIgnore:
-    """Manages the git processes of all repositories. Thread-safe."""
+    """The git processes of all repositories. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

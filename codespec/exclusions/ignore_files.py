@@ -200,7 +200,7 @@ class IgnoreFiles:
         return ""
 
     def _find(self, path: Path, folder: Path, most: int) -> list[IgnoreFile]:
-        """Return a list with the ignore file at a path, or an empty list if there is no file. Raises Unreadable."""
+        """Return the ignore file at a path as a list, or [] if there is no file. Raises Unreadable."""
         seen = state_of(path)
         if seen is None:
             return []

@@ -247,7 +247,7 @@ def build_prompt(
 ) -> TokenPrompt:
     """Return a prompt of at most `budget` token ids for a cursor between `prefix` and `suffix`.
 
-    Without a template, the prompt consists of the prefix alone. Text that does not fit is shortened: the suffix to a
+    Without a template, the prompt contains the prefix only. Text that does not fit is shortened: the suffix to a
     quarter of the budget (an eighth if the suffix follows the prefix), the snippets to a quarter, and the prefix to the
     rest of the budget. `layout` is read and updated. While the user types, each prompt contains the same snippets,
     unless `renew` is true. `prefix` begins at character `offset` of the document. If `append` is true, the end of the

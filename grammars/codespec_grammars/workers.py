@@ -59,7 +59,7 @@ class Worker:
             raise WorkerDied from error
 
     def ask(self, request: Any, seconds: float) -> Any:
-        """Send a request and return the answer. Raises WorkerDied if the process dies or exceeds `seconds`."""
+        """Send a request and return the answer. Raises WorkerDied if there is no answer within `seconds`."""
         try:
             self._socket.settimeout(seconds)
             self._socket.sendall(message(request))
