@@ -95,6 +95,7 @@ class HeadRunner:
         assert target.cache is not None and target.cache.features is not None, "tap the target, then allocate"
         assert target.taps is not None and target.taps.layers == head.config.layers
         self.config, self.ids, self._embed = head.config, head.ids, head.embed
+        self._features = target.cache.features
         self.target = target
         self.device, self.dtype = target.device, target.dtype
         self._rotation = make_angle_table(head.config, target.device)
@@ -125,9 +126,7 @@ class HeadRunner:
 
     def features(self, reading: Reading, end: int) -> Tensor:
         """Return the target's features [positions, layers, size] from the reading's start to `end`."""
-        cache = self.target.cache
-        assert cache is not None and cache.features is not None
-        return cache.features[reading.slot, reading.start : end]
+        return self._features[reading.slot, reading.start : end]
 
     def _angles(self, spans: Sequence[tuple[int, int]]) -> tuple[Tensor, Tensor]:
         """Return the rotary angles of all positions in the spans."""
