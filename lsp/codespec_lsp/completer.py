@@ -218,7 +218,6 @@ class Completer:
     def _find_or_generate(
         self, state: DocumentState, request: PendingRequest, cached: list[CachedCompletion]
     ) -> CachedCompletion:
-        """Return a cached or streamed completion for the request, or start a new stream."""
         streamed, self.from_cache = state.streamed, bool(cached)
         if cached:
             completion = cached[0]

@@ -240,7 +240,6 @@ def _body(node: tree_sitter.Node) -> tree_sitter.Node | None:
 
 
 def _name(node: tree_sitter.Node) -> str:
-    """Return the name of a definition, or "" if it has none."""
     only: tree_sitter.Node | None = node
     while only is not None and only.named_child_count:
         fields = (only.child_by_field_name(field) for field in _NAMED)

@@ -217,7 +217,6 @@ async def _restart_daemon(ls: Server, *_arguments: Any) -> dict[str, str]:
 
 
 def _explain(ls: Server, *_arguments: Any) -> dict[str, Any]:
-    """Return the last `done` event with sentences that explain the event."""
     session, done = ls.session, ls.session.daemon.last_done
     times, cached = session.counters.milliseconds, session.completer.from_cache
     sentences = explain(done, ls.status.reason, times[-1] if times else None, from_cache=cached)
@@ -286,7 +285,6 @@ def _report(report: Callable[[str], None], arguments: Sequence[Any]) -> None:
 
 
 async def _status(ls: Server, _params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the status, the daemon's health, the last completion and the counters."""
     session, health = ls.session, await ls.session.daemon.health()
     if ls.check_at is not None and health.state == "ready":
         ls.status.note(daemon_note(health, session.settings))
