@@ -54,4 +54,4 @@ def test_a_secret_that_others_may_know_is_one_sentence(tmp_path: Path) -> None:
         (folder / "secret").chmod(0o644)
         done = fork("stats", "--url", f"http://127.0.0.1:{real.port}", XDG_STATE_HOME=str(tmp_path))
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert f"Other users could have read the secret in {folder / 'secret'}: delete the file" in done.stderr
+    assert f"Other users could have read the secret in {folder / 'secret'}: delete it and restart" in done.stderr

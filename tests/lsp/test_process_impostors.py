@@ -249,7 +249,7 @@ def test_a_wrong_token_is_no_proof_elsewhere_and_no_trouble_for_the_secret(with_
     ("name", "mode", "fix"),
     [
         ("codespec", 0o777, "run `chmod 700 {}`"),
-        ("codespec/secret", 0o644, "have read the secret in {}: delete the file"),
+        ("codespec/secret", 0o644, "have read the secret in {}: delete it and restart"),
     ],
 )
 def test_where_others_have_a_hand_in_it_nothing_is_sent(name: str, mode: int, fix: str, without_token: Own) -> None:
