@@ -118,8 +118,7 @@ def indented_opener(columns: int) -> Opener:
 
 @lru_cache(maxsize=256)
 def literal_opener(rule: LiteralRule, open: bytes, group: str = "", columns: int = 0) -> Opener:
-    """Return the opener of a literal; `open` is its text, `group` is group 1 of the match, and `columns` is the
-    indent."""
+    """Return a literal's opener; `open` is its text, `group` is group 1 of the match, and `columns` is the indent."""
     pair = PAIRS.get(group, group)
     close = rule.close.replace("{1}", group).replace("{pair}", pair).encode("latin-1")
     escaped = {"{1}": re.escape(group), "{pair}": re.escape(pair)}
