@@ -68,9 +68,7 @@ class Candidates:
     reason: str = ""  # explains the draft's length to the user
     confidences: tuple[float, ...] = ()  # the proposer's probability of each id
     units: int = 0  # number of units that the proposer drafted
-    left_out: tuple[
-        int, ...
-    ] = ()  # ids trimmed from the end; the target's next token shows whether the first was right
+    left_out: tuple[int, ...] = ()  # ids trimmed from the end; the target's next token verifies the first
     probabilities: tuple[NDArray[np.float32], ...] = field(default=(), compare=False, repr=False)  # of the `Draft`
 
 
