@@ -152,7 +152,7 @@ class NativeLinear(nn.Module):
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, kernels: Kernels) -> None:
-        """Round a weight [out, in] and store a packed copy. Raise NativeError if memory is short."""
+        """Round a weight [out, in] and store a packed copy. Raise NativeError if there is not enough memory."""
         super().__init__()
         self.out_features, self.in_features = weight.shape
         self.bias = None if bias is None else bias.detach().float()
@@ -176,7 +176,7 @@ class NativeLinear(nn.Module):
 def pack_linears(network: nn.Module) -> str:
     """Replace every linear layer of a float network with a `NativeLinear` in place, and return the name of the kernels.
 
-    Raise ModelError if the compiled library is missing or memory is short.
+    Raise ModelError if the compiled library is missing or there is not enough memory.
     """
     try:
         kernels = Kernels()

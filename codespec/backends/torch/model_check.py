@@ -1,4 +1,4 @@
-"""Check a model folder, and check that the loaded model gives the same results with codespec's attention as before.
+"""Check a model folder, and check that codespec's attention gives the same results as the model's own attention.
 
 Since transformers initializes missing weights at the size that config.json claims, `read_config` first counts the
 values that transformers would create, without allocating them. Before any part of the model is replaced,

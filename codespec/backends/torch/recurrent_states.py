@@ -88,7 +88,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class StatePlan:
-    """The work of every layer for one sequence in a forward pass."""
+    """The rows that every recurrent layer computes, reads and stores for one sequence in a forward pass."""
 
     slot: int
     start: int

@@ -46,7 +46,7 @@ class RequestRotary(nn.Module):
         return inverse.float(), float(scale)
 
     def key(self, length: int) -> int:
-        """Return a key for the frequencies of a request that may grow to `length`. Equal keys mean equal rotations."""
+        """Return a key for the frequencies of a request that may grow to `length`. Equal keys give equal rotations."""
         return max(length, self.limit) if self.variant == "dynamic" else int(length > self.limit)
 
     def allocate(self, slots: int, device: torch.device) -> None:
