@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import statistics
 import time
 
 import pytest
@@ -30,10 +29,10 @@ async def seconds_of_another(client: Editor) -> float:
     return time.perf_counter() - began
 
 
-async def usual_beside(client: Editor, language: str, number: int, text: str) -> float:
+async def least_beside(client: Editor, language: str, number: int, text: str) -> float:
     """Open a text, request completions at its end while it is edited, and close it.
 
-    Return the median of the seconds that requests in another document take meanwhile.
+    Return the fewest seconds that a request in another document takes meanwhile: a busy machine delays any of them.
     """
     data = languages()[language]
     uri = f"file:///nested/{number}{data.files[0].lstrip('*')}"
@@ -46,7 +45,7 @@ async def usual_beside(client: Editor, language: str, number: int, text: str) ->
         await client.texts(row, column, uri=uri)
         seconds.append(await seconds_of_another(client))
     client.close(uri)
-    return statistics.median(seconds)
+    return min(seconds)
 
 
 async def try_texts(client: Editor, language: str, texts: list[str]) -> None:
@@ -54,8 +53,8 @@ async def try_texts(client: Editor, language: str, texts: list[str]) -> None:
     client.open("y = \n")
     await seconds_of_another(client)
     clean = [piece * (len(texts[0]) // len(piece)) for piece in CLEAN]
-    usual = [await usual_beside(client, language, number, text) for number, text in enumerate(clean)]
-    found = [await usual_beside(client, language, number, text) for number, text in enumerate(texts, len(clean))]
+    usual = [await least_beside(client, language, number, text) for number, text in enumerate(clean)]
+    found = [await least_beside(client, language, number, text) for number, text in enumerate(texts, len(clean))]
     assert max(found) < MAX_TIMES * max(usual)
 
 
