@@ -267,10 +267,7 @@ class Trace:
         return (self.followed + 8) / (self.followed + 9 + 8 * doubts)
 
     def follow(self, generated: bytearray, begin: int) -> None:
-        """Process the new bytes of the completion, which begins at byte `begin` of `generated`.
-
-        After a change, continue at the end of the cheapest alignment if enough bytes before that offset match the text.
-        """
+        """Process new bytes of the completion, which begins at `begin`; after a change, follow the best alignment."""
         new = bytes(generated[begin + self.read :])
         self.read += len(new)
         if self.alignment is not None:
@@ -310,10 +307,7 @@ class Trace:
         return alignment
 
     def _rename(self, generated: bytearray, left: int) -> bool:
-        """If the last change only renamed an identifier, rename that identifier in the rest of the prediction.
-
-        The last `left` bytes of the completion are ignored. Return whether a name was replaced.
-        """
+        """If the last change renamed an identifier, apply the rename to the rest of the prediction and return True."""
         if self.changed is None or self.at < 0:
             return False
         old_begin, new_begin, end = *self.changed, len(generated) - left

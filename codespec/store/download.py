@@ -245,10 +245,7 @@ def _append(part: Part, partial: Path, downloads: Path) -> None:
 
 
 def append_member(archive: Path, part: Part, partial: Path) -> None:
-    """Append the archive member that holds a part to the partial file.
-
-    Raises ModelError, leaving the file unchanged, unless the archive has a member with the part's name, size and hash.
-    """
+    """Append a part's archive member to the partial file; if that fails, restore the file and raise ModelError."""
     with partial.open("ab") as out:
         begin = out.tell()
         try:
