@@ -102,14 +102,11 @@ def revoke_key(file: Path, name: str) -> None:
 
 
 def _parse(line: bytes, where: str) -> Key:
-    fix = "delete the line, or restore its earlier content"
-    try:
+    with suppress(ValueError):
         values = parse_json(line, 64, finite=True)
-    except ValueError as error:
-        raise ConfigError(f"{where} is not JSON", fix) from error
-    if not isinstance(values, dict):
-        raise ConfigError(f"{where} is not a JSON object", fix)
-    return _checked(values, where)
+        if isinstance(values, dict):
+            return _checked(values, where)
+    raise ConfigError(f"{where} is not a JSON object", "delete the line, or restore its earlier content")
 
 
 def _checked(values: dict[str, Any], where: str) -> Key:

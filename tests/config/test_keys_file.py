@@ -55,11 +55,11 @@ def test_a_name_is_a_plain_word(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"{\n", "Line 1 of .* is not JSON"),
-        (line() + b"\xff\xfe\n", "Line 2 of .* is not JSON"),
+        (b"{\n", "Line 1 of .* is not a JSON object"),
+        (line() + b"\xff\xfe\n", "Line 2 of .* is not a JSON object"),
         (b"[1]\n", "is not a JSON object"),
-        (b"[" * 100_000, "is not JSON"),
-        (b'{"name": NaN}\n', "is not JSON"),
+        (b"[" * 100_000, "is not a JSON object"),
+        (b'{"name": NaN}\n', "is not a JSON object"),
         (line(sha256="A" * 64), "no valid sha256"),
         (line(sha256=1), "no valid sha256"),
         (line(sha256="a" * 64 + "\n"), "no valid sha256"),
