@@ -126,7 +126,7 @@ class Deletions:
 
 
 def split_lines(text: str, vim: bool = False) -> list[str]:
-    """Split a text after each \\n, \\r\\n or \\r, or only after \\n if `vim` is set. The last line has no line end."""
+    """Split a text after each \\n, \\r\\n or \\r, or if `vim` is set, only after \\n. The last line has no ending."""
     if vim or "\r" not in text:
         *lines, last = text.split("\n")
         return [*(line + "\n" for line in lines), last]
@@ -135,7 +135,7 @@ def split_lines(text: str, vim: bool = False) -> list[str]:
 
 
 def _vim_line_end(text: str) -> str:
-    """Return the line end that Vim detects: \\r\\n if all lines have it, \\r if the text has no \\n, else \\n."""
+    """Return the line ending that Vim detects: \\r\\n if all lines have it, \\r if the text has no \\n, else \\n."""
     if "\r" not in text:
         return "\n"
     if "\n" not in text:
@@ -157,7 +157,7 @@ class Buffer:
         self.lines = split_lines(text, self._newlines_only)
 
     def whole_lines(self, text: str) -> list[str]:
-        """Split a text of whole lines into lines, without the empty line after the last line end."""
+        """Split a text of whole lines into lines, without the empty line after the last line ending."""
         lines = self.split(text)
         return lines if lines[-1] else lines[:-1]
 
@@ -171,7 +171,7 @@ class Buffer:
 
     @property
     def newline(self) -> str:
-        """The line end of the document's first line, or \\n if that line has none."""
+        """The line ending of the document's first line, or \\n if that line has none."""
         first = self.lines[0]
         return self._line_end or first[len(first.rstrip("\r\n")) :] or "\n"
 
@@ -205,7 +205,7 @@ class Buffer:
         edit = Edit(self.offset(start), old[start.column : tail], text, start.row)
         piece = old[: start.column] + text + old[tail:]
         if start.column == 0 and first and lines[first - 1].endswith("\r") and piece.startswith("\n"):
-            first -= 1  # an inserted \n and the \r before it form one line end
+            first -= 1  # an inserted \n and the \r before it form one line ending
             piece = lines[first] + piece
         new = split_lines(piece, self._newlines_only)
         if end.row < len(lines) - 1 and not new[-1]:

@@ -23,8 +23,8 @@ from codespec_lsp.status import Counters
 # Seconds that a stream continues without a waiting request. After a change, VS Code sends a request within 50 ms,
 # Neovim within 200 ms.
 AFTER_CANCEL, AFTER_EDIT = 0.15, 0.4
-MORE_EVERY = 0.1  # minimum seconds from an answer or a `more` notification to the next notification
-RECENT = 0.3  # seconds within which a request counts as triggered by the last change
+MORE_INTERVAL_S = 0.1  # minimum seconds from an answer or a `more` notification to the next notification
+RECENT_CHANGE_S = 0.3  # seconds within which a request counts as triggered by the last change
 
 
 class ContentModified(JsonRpcException):
@@ -265,7 +265,7 @@ class Completer:
         The first words are enough if the client can extend them later or if the completion was shown before. Clients
         that can't extend a suggestion would show only the first words until the user types again.
         """
-        recent = request.received - request.document.changed < RECENT and not request.explicit
+        recent = request.received - request.document.changed < RECENT_CHANGE_S and not request.explicit
         end = (request.document.changed if recent else request.received) + budget
         alternatives = state.alternatives if several > 1 else []
         any_text = request.grows or (state.shown is not None and state.shown.completion is completion)
@@ -316,7 +316,7 @@ class Completer:
         shown = Suggestion.of(completion, state.answered.prompt).shown
         if len(shown) <= len(state.shown.shown) or (state.notified and not completion.done):
             return
-        wait = state.extended_at + MORE_EVERY - now()
+        wait = state.extended_at + MORE_INTERVAL_S - now()
         if wait > 0 and not completion.done:
             if state.notify_later is None:
                 loop = asyncio.get_running_loop()

@@ -313,7 +313,7 @@ class Dismissals:
 
 @dataclass(frozen=True, slots=True)
 class EditRange:
-    """The range that an item replaces. `typed` is the range's current text, and `newline` the client's line end."""
+    """The range that an item replaces. `typed` is the range's current text, and `newline` the client's line ending."""
 
     range: types.Range
     typed: str
@@ -376,7 +376,7 @@ def one_line_label(typed: str, rest: str) -> str:
 def repeats_from(buffer: Buffer, here: TextPosition) -> int:
     """Return the column from which an item repeats the line: after the last \\r or two-unit UTF-16 character, else 0.
 
-    VS Code 1.100 shows no item that replaces a two-unit character. Neovim would turn a repeated \\r into a line end.
+    VS Code 1.100 shows no item that replaces a two-unit character. Neovim would turn a repeated \\r into a line ending.
     """
     line = buffer.lines[here.row][: here.column]
     match = None if line.isascii() and "\r" not in line else _TO_LAST_SPECIAL.match(line)

@@ -33,17 +33,17 @@ from codespec_lsp.imports import MAX_BESIDE, find_files, import_rows, read_text
 from codespec_lsp.prompt import RequestContext, clean
 from codespec_lsp.settings import EditorSettings
 
-MAX_WAIT = 0.5  # seconds between two requests to a daemon that is starting
+MAX_RETRY_S = 0.5  # seconds between two requests to a daemon that is starting
 MAX_LOST = 4  # daemons that may die during one completion
 FINISHED = ("stop", "length")
 MAX_UNANSWERED = 2  # requests without an event before the health checks; then health checks without an answer
-PATIENCE = 1.0  # seconds for an event
-CHECK_EVERY = 2.0  # seconds between two health checks
+EVENT_TIMEOUT_S = 1.0  # seconds for an event
+HEALTH_INTERVAL_S = 2.0  # seconds between two health checks
 HANGS = "The daemon does not answer: wait if the machine is busy, else restart the daemon (its process hangs)."
-AT_ONCE = 0.1  # seconds from a visit to a warm-up: skips documents and positions that the user only passes
-IDLE = 1.0  # seconds from the last change or request to a warm-up
-DELAY = 0.3  # seconds from a visit to the lookup files: skips documents that the user only passes
-WAIT = 2.0  # seconds before another attempt to send files if no daemon answers
+VISIT_DELAY_S = 0.1  # seconds from a visit to a warm-up: skips documents and positions that the user only passes
+IDLE_DELAY_S = 1.0  # seconds from the last change or request to a warm-up
+FILES_DELAY_S = 0.3  # seconds from a visit to the lookup files: skips documents that the user only passes
+FILES_RETRY_S = 2.0  # seconds before another attempt to send files if no daemon answers
 TRIES = 60
 MAX_TOGETHER = 256 * 1024  # characters of all lookup files
 
@@ -205,7 +205,7 @@ class Daemon:
                 if error.again is None:
                     raise
                 self._report("starting", str(error))
-                await asyncio.sleep(min(error.again, MAX_WAIT))
+                await asyncio.sleep(min(error.again, MAX_RETRY_S))
         raise DaemonError("The daemon exited repeatedly during completion", "read daemon-PORT.log in the state folder")
 
     def _take(
@@ -244,14 +244,14 @@ class Daemon:
 
     async def _check(self) -> None:
         """Detect a hanging daemon by health checks, because requests that fast typing cancels get no events."""
-        await asyncio.sleep(PATIENCE)
+        await asyncio.sleep(EVENT_TIMEOUT_S)
         checks = 0
         while (await self.health()).state == "silent":
             checks += 1
             if checks == MAX_UNANSWERED:
                 self._answers.clear()
                 self._report("unwell", HANGS)
-            await asyncio.sleep(CHECK_EVERY)
+            await asyncio.sleep(HEALTH_INTERVAL_S)
         self._unanswered = 0
         if not self._answers.is_set():
             self._answers.set()
@@ -306,18 +306,18 @@ class WarmUps(Newest):
     def visited(self, document: Document) -> None:
         """Schedule a warm-up for the position to which the user has moved."""
         if document.state not in (document.warmed_up, self._asked):
-            self.plan(document, AT_ONCE)
+            self.plan(document, VISIT_DELAY_S)
         elif document.uri != self._uri:
             self.stop()
 
     def changed(self, document: Document) -> None:
         """Postpone the warm-up after a change."""
-        self.plan(document, IDLE)
+        self.plan(document, IDLE_DELAY_S)
 
     def requested(self, document: Document) -> None:
         """Postpone the warm-up after a request."""
         self._asked = document.state
-        self.plan(document, IDLE)
+        self.plan(document, IDLE_DELAY_S)
 
     async def _warm_up(self, document: Document) -> None:
         if document.warmed_up == document.state or not document.buffer.text.strip():
@@ -343,8 +343,8 @@ class LookupFiles:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="codespec-lookups")
 
     def plan(self, document: Document) -> None:
-        """Schedule the sending of a visited document's lookup files in DELAY seconds."""
-        self._newest.plan(document, DELAY)
+        """Schedule the sending of a visited document's lookup files after FILES_DELAY_S."""
+        self._newest.plan(document, FILES_DELAY_S)
 
     def close(self, document: Document) -> None:
         """Tell the daemon to forget the files of a closed document."""
@@ -379,11 +379,11 @@ class LookupFiles:
                 await self._daemon.send_files(body)
                 return
             except Absent:
-                await asyncio.sleep(WAIT)
+                await asyncio.sleep(FILES_RETRY_S)
             except DaemonError as error:
                 if error.again is None:
                     return
-                await asyncio.sleep(max(WAIT, error.again))
+                await asyncio.sleep(max(FILES_RETRY_S, error.again))
 
     def _bodies(self, files: Iterable[tuple[str, str]]) -> list[FileBody]:
         """Return request bodies for files of up to MAX_TOGETHER characters in all, without lines that hold secrets."""

@@ -18,7 +18,7 @@ from codespec_lsp.line_edits import Change, Hunk, split_hunk
 from codespec_lsp.prompt import RequestContext, clean
 
 NEXT_EDIT, INLINE_EDIT = "codespec/nextEdit", "textDocument/copilotInlineEdit"  # methods of requests for edits
-CHECK_AFTER = 60.0  # seconds after which a daemon that predicts no edits is checked again
+RECHECK_S = 60.0  # seconds after which a daemon that predicts no edits is checked again
 ROWS, STEP = 400, 100  # rows sent on each side of the places; the first one is a multiple of STEP
 MAX_EVENTS = 256  # in one answer
 ABSENT = "No daemon is running, so no model predicts edits."
@@ -56,7 +56,7 @@ class EditModel:
 
     async def why_not(self) -> str:
         """Return why the daemon predicts no edits, or ""."""
-        if self._reason is None or (self._reason and now() - self._checked > CHECK_AFTER):
+        if self._reason is None or (self._reason and now() - self._checked > RECHECK_S):
             try:
                 about = (await self._daemon.stats()).get("daemon", {})
             except Absent:
@@ -164,5 +164,5 @@ def read_hunks(events: Sequence[dict[str, Any]], window: dict[str, Any], buffer:
 
 
 def _rows_text(lines: Sequence[str]) -> str:
-    """Join lines into a text in which every line end is \\n, because the daemon splits lines only at \\n."""
+    """Join lines into a text in which every line ending is \\n, because the daemon splits lines only at \\n."""
     return clean("".join(line.rstrip("\r\n") + "\n" if line.endswith(("\n", "\r")) else line for line in lines))

@@ -18,9 +18,9 @@ from codespec.exclusions.secrets import is_secret
 from codespec_lsp.documents import other_paths, path_of, split_uri
 
 MAX_LINKS = 40  # in a chain, the limit of Linux
-DECIDE_AGAIN = 1.0  # seconds after which a decision is repeated
+MAX_DECISION_AGE_S = 1.0  # seconds after which a decision is repeated
 NONE = Patterns(())
-PATIENCE = 0.5  # seconds that a request waits for a decision
+DECISION_TIMEOUT_S = 0.5  # seconds that a request waits for a decision
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +138,11 @@ class Exclusions:
         return self.known(uri) == "" and not is_secret(uri) and not is_secret(path_of(uri))
 
     async def refresh(self, uris: Iterable[str]) -> None:
-        """Renew old decisions. Waits at most PATIENCE seconds, so some documents may be undecided afterwards."""
+        """Renew old decisions. Waits at most DECISION_TIMEOUT_S, so some documents may be undecided afterwards."""
         now = time.monotonic()
-        old = [uri for uri in uris if uri not in self._known or now - self._known[uri][0] > DECIDE_AGAIN]
+        old = [uri for uri in uris if uri not in self._known or now - self._known[uri][0] > MAX_DECISION_AGE_S]
         waited = [self._begin(uri, now) for uri in old]
-        left = {task: began + PATIENCE - now for task, began in waited}
+        left = {task: began + DECISION_TIMEOUT_S - now for task, began in waited}
         if left and max(left.values()) > 0:
             await asyncio.wait([task for task in left if left[task] > 0], timeout=max(left.values()))
 

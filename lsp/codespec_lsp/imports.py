@@ -24,7 +24,7 @@ from codespec_grammars.workers import Worker, WorkerDied
 from codespec.api.limits import MAX_SIDE
 from codespec.files import NotUtf8, decode_text, read_regular
 from codespec_lsp.documents import Document, now
-from codespec_lsp.exclusions import PATIENCE, Exclusions, Rules
+from codespec_lsp.exclusions import DECISION_TIMEOUT_S, Exclusions, Rules
 from codespec_lsp.outline import Block, Outline
 
 ROWS = 400  # rows of a document that are searched for imports
@@ -72,7 +72,7 @@ ENDINGS = {
     **dict.fromkeys((".php", ".phtml"), (".php", "")),
     ".lua": (".lua", "/init.lua"),
 }
-LOOK_AGAIN = 1.0  # seconds after which a request searches again; exclusion decisions have the same maximum age
+MAX_SEARCH_AGE_S = 1.0  # seconds after which a request searches again; exclusion decisions have the same maximum age
 SERVICE = "codespec_lsp.outline:OutlineService"
 OUTLINE_TIMEOUT_S = 5.0  # seconds for one file's outline
 MAX_OUTLINED = 6  # files for one document
@@ -303,15 +303,15 @@ class ImportedFiles:
         return tuple((file.path, self._outlines.get(file, ())) for file in closed)
 
     async def look(self, document: Document) -> None:
-        """Search for the files that a document imports, at most every LOOK_AGAIN seconds. Waits at most PATIENCE."""
+        """Search for the files that a document imports, if the last search is old. Waits at most DECISION_TIMEOUT_S."""
         imports, at = self._imports.get(document.uri), now()
-        old = imports is not None and (at - imports.began >= LOOK_AGAIN and imports.looking.done())
+        old = imports is not None and (at - imports.began >= MAX_SEARCH_AGE_S and imports.looking.done())
         if imports is None or old or imports.rules is not self._exclusions.rules:
             if imports is not None:
                 imports.looking.cancel()
             task = asyncio.get_running_loop().create_task(self._look(document, self._exclusions.rules))
             imports = self._imports[document.uri] = _Imports(self._exclusions.rules, at, task)
-        left = imports.began + PATIENCE - at
+        left = imports.began + DECISION_TIMEOUT_S - at
         if left > 0 and not imports.looking.done():
             await asyncio.wait([imports.looking], timeout=left)
 

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from codespec_lsp.documents import Document
 
 MAX_CHANGES = 6
-MAX_AGE = 300.0  # seconds
-MERGE_WITHIN = 1.0  # seconds between two edits of one change
+MAX_CHANGE_AGE_S = 300.0  # seconds
+MERGE_WINDOW_S = 1.0  # seconds between two edits of one change
 MERGE_ROWS = 8  # rows between two edits of one change
-SAME_PLACE_WITHIN = 10.0  # seconds between two edits of the same lines
+SAME_PLACE_WINDOW_S = 10.0  # seconds between two edits of the same lines
 MAX_ROWS = 64  # rows of a change; longer ones come from a formatter or a checkout
 MAX_LINE = 1000  # characters of a line; longer lines are data
 AROUND_ROWS, MAX_AROUND = 200, 32_768  # rows stored on each side of a change; maximum characters
 MAX_STATES = 32  # earlier texts of one change
-BULK_WITHIN, BULK_CHARACTERS, BULK_ROWS = 1.5, 200, 8  # seconds; more text within them is pasted, not typed
+BULK_WINDOW_S, BULK_CHARACTERS, BULK_ROWS = 1.5, 200, 8  # seconds; more text within them is pasted, not typed
 MAX_TYPED = 4096  # characters of a hunk that is being typed
 _MARK = re.compile(r"<\|[^|\s]{1,40}\|>|<\[[^\]\s]{1,40}\]>|^(?:<{7}|={7}|>{7})(?: |$)|NO_EDITS", re.MULTILINE)
 Lines = list[str]
@@ -117,7 +117,7 @@ class EditHistory:
         for each in self._changes:
             if each.uri == document.uri and not (each is last and joins):
                 each.row = edit.moved(each.row)
-        self._changes = [each for each in self._changes if now - each.time <= MAX_AGE]
+        self._changes = [each for each in self._changes if now - each.time <= MAX_CHANGE_AGE_S]
         if max(len(edit.old), len(edit.new)) > MAX_ROWS or any(len(line) > MAX_LINE for line in edit.old + edit.new):
             self.forget(document)
         elif last is not None and joins:
@@ -131,7 +131,7 @@ class EditHistory:
 
     def changes(self) -> list[Change]:
         """Return the recent changes, oldest first, except those that change only white space."""
-        old = self._clock() - MAX_AGE
+        old = self._clock() - MAX_CHANGE_AGE_S
         return [
             each
             for each in self._changes
@@ -150,8 +150,8 @@ class EditHistory:
 
     @property
     def is_bulk(self) -> bool:
-        """Whether the edits of the last BULK_WITHIN seconds changed more text than a user can type in that time."""
-        since = self._clock() - BULK_WITHIN
+        """Whether the edits of the last BULK_WINDOW_S changed more text than a user can type in that time."""
+        since = self._clock() - BULK_WINDOW_S
         recent = [each for each in self._recent if each[0] >= since]
         return sum(each[1] for each in recent) > BULK_CHARACTERS or sum(each[2] for each in recent) > BULK_ROWS
 
@@ -166,9 +166,9 @@ class EditHistory:
         apart = max(first - change.end, change.row - last, 0)
         if max(last, change.end) - min(first, change.row) > MAX_ROWS:
             return False
-        if now - change.time < MERGE_WITHIN:
+        if now - change.time < MERGE_WINDOW_S:
             return apart <= MERGE_ROWS
-        return first < change.end and change.row < last and now - change.time < SAME_PLACE_WITHIN
+        return first < change.end and change.row < last and now - change.time < SAME_PLACE_WINDOW_S
 
     def _merge(self, change: Change, document: Document, edit: LineEdit, now: float) -> None:
         """Extend a change by an edit and by the lines between the change and the edit."""
@@ -212,7 +212,7 @@ def _around(document: Document, edit: LineEdit, *, undo: bool = False) -> str:
 
 
 class Hunk(NamedTuple):
-    """A replacement of `old`, the document's rows [start_row, end_row), with `new`. Both texts have line ends."""
+    """A replacement of `old`, the document's rows [start_row, end_row), with `new`. Both texts have line endings."""
 
     start_row: int
     end_row: int

@@ -36,7 +36,7 @@ MAX_LINE = 16 << 20
 HOST = "127.0.0.1"
 MAX_HEADER_LINES = 32
 MAX_TOLD = 100  # different sentences on stderr
-LOOK_EVERY = 3.0  # seconds between checks whether a process runs, on systems that don't report its end
+PROCESS_CHECK_INTERVAL_S = 3.0  # seconds between checks whether a process runs, on systems that don't report its end
 PARSE_ERROR, INVALID_REQUEST, NOT_INITIALIZED = -32700, -32600, -32002
 _LENGTH = re.compile(rb"content-length:[ \t]*(\d{1,12})[ \t]*\r?\n", re.IGNORECASE)
 _TYPE = re.compile(rb"content-type:[^\r\n]*\r?\n", re.IGNORECASE)
@@ -307,7 +307,7 @@ async def wait_for_end(pid: int) -> None:
     if sys.platform != "linux":
         runs = _windows_process(pid) if sys.platform == "win32" else lambda: _runs(pid)
         while runs():
-            await asyncio.sleep(LOOK_EVERY)
+            await asyncio.sleep(PROCESS_CHECK_INTERVAL_S)
         return
     try:
         process = os.pidfd_open(pid)  # becomes readable even if the exited process remains a zombie

@@ -23,11 +23,11 @@ from codespec_lsp.edit_model import EditModel, EditRequest, may_be_sent
 from codespec_lsp.line_edits import MAX_LINE, Change, EditHistory, Hunk, line_edit, rebased, why_hidden
 from codespec_lsp.prompt import RequestContext
 from codespec_lsp.renames import find_repeats
-from codespec_lsp.settings import OUR_PART
+from codespec_lsp.settings import OVERHEAD_MS
 from codespec_lsp.status import Counters
 
 ALWAYS = ("accepted", "invoked")  # triggers that are answered at any time
-MOVED_WITHIN = 10.0  # seconds after an edit in which a cursor movement may request the next one
+MOVE_WINDOW_S = 10.0  # seconds after an edit in which a cursor movement may request the next one
 MAX_KNOWN = 64  # edits that the client may still report as shown, accepted or dismissed
 LONG_NEAR = 8  # rows around the cursor that must have no long line
 ABOVE, BELOW = 1, 3  # rows around the last place in which the cursor does not move it: keeps the prompt's beginning
@@ -189,7 +189,7 @@ class NextEdits:
         return await self._predict(request, others, changes) if isinstance(answer, str) and others else answer
 
     async def _predict(self, request: EditRequest, places: Sequence[int], changes: Sequence[Change]) -> Answer:
-        end = request.received + (self._context.settings().next_edit_budget_ms - OUR_PART) / 1000
+        end = request.received + (self._context.settings().next_edit_budget_ms - OVERHEAD_MS) / 1000
         hunks, reason = await self.model.find(request, places, changes, end)
         hidden, cursor = secret_rows(request.document.buffer.text), request.position.row
         kept = [
@@ -240,8 +240,8 @@ class NextEdits:
             return "Too much was changed at once to have been typed."
         if self._dismissed_at == self.history.number:
             return "The last suggestion was dismissed, and nothing was edited since."
-        if request.trigger == "moved" and now() - self.history.edited_at > MOVED_WITHIN:
-            return f"The last edit is more than {MOVED_WITHIN:.0f} seconds old."
+        if request.trigger == "moved" and now() - self.history.edited_at > MOVE_WINDOW_S:
+            return f"The last edit is more than {MOVE_WINDOW_S:.0f} seconds old."
         return ""
 
     def _supersede(self, uri: str) -> None:

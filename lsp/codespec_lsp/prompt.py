@@ -17,7 +17,7 @@ from codespec_lsp.documents import Document, Documents
 from codespec_lsp.exclusions import Exclusions
 from codespec_lsp.imports import ImportedFiles, import_rows, imported_names
 from codespec_lsp.outline import Outline, split_all
-from codespec_lsp.settings import OUR_PART, EditorSettings
+from codespec_lsp.settings import OVERHEAD_MS, EditorSettings
 
 STEPS = 4  # the start of the prefix moves in steps of a quarter of the window, so that prompts share their beginning
 ROWS_AROUND = 12  # rows above and below an edit
@@ -149,7 +149,7 @@ class RequestContext:
         self._name = secrets.token_hex(4)
 
     def request_body(self, document: Document, prompt: TextAround, trigger: str, in_document: bool) -> CompletionBody:
-        """Return a request body with \\n as line end. `in_document` is set if the whole prompt is in the document."""
+        """Return a request body with \\n line endings. `in_document` is set if the whole prompt is in the document."""
         settings, before = self.settings(), document.buffer.text[: prompt.own_offset].encode("utf-8", "replace")
         cursor = document.syntax.find_cursor(prompt.own_prefix, prompt.suffix, len(before), in_document)
         *above, line = prompt.prefix.rsplit("\n", MAX_ROWS + 1)
@@ -165,7 +165,7 @@ class RequestContext:
             "cursor": {"context": cursor.context.value, "open_brackets": cursor.open_brackets, "indent": cursor.indent},
             "trigger": trigger,
             "max_tokens": settings.max_tokens,
-            "first_answer_ms": max(1, settings.budget_ms - OUR_PART),
+            "first_answer_ms": max(1, settings.budget_ms - OVERHEAD_MS),
         }
         if document.version is not None and abs(document.version) <= MAX_COUNT:
             body["version"] = document.version

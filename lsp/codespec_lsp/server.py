@@ -27,7 +27,7 @@ from codespec_lsp.session import Session
 from codespec_lsp.settings import EditorSettings, read_settings
 from codespec_lsp.status import VERSION, StatusLine, daemon_note, explain, last_completion, read_model_offer
 
-CHECK_EVERY = 60.0  # seconds between health checks of a daemon that is ready and in use
+HEALTH_INTERVAL_S = 60.0  # seconds between health checks of a daemon that is ready and in use
 SELECTOR = [types.TextDocumentFilterScheme(scheme=scheme) for scheme in (*NAMES_FILES, CELL)]
 NOTEBOOKS = types.NotebookDocumentSyncOptions([types.NotebookDocumentFilterWithNotebook(notebook="*")])
 VIMS = ("Neovim", "Vim", "vim-lsp")  # clients that count and display a \r as a character
@@ -85,13 +85,13 @@ class Server(LanguageServer):
             self._log(types.MessageType.Error, f"a message failed ({type(error).__name__}).")
 
     def _daemon_is(self, state: str, message: str) -> None:
-        """Update the status. Check the health of a ready daemon at once, and later every CHECK_EVERY seconds."""
+        """Update the status. Check the health of a ready daemon at once, and later every HEALTH_INTERVAL_S."""
         if (state, message) != self.status.state:
             self.status.daemon(state, message)
         if state != "ready":
             self.check_at = None
         elif self.check_at is None or now() >= self.check_at:
-            self.check_at = now() + CHECK_EVERY
+            self.check_at = now() + HEALTH_INTERVAL_S
             self.session.daemon.spawn(self._check())
 
     async def _check(self) -> None:

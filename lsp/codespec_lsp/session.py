@@ -22,7 +22,7 @@ from codespec_lsp.completions import (
 )
 from codespec_lsp.daemon import Daemon, LookupFiles, WarmUps
 from codespec_lsp.documents import Document, Documents, Notebooks, canonical, is_magic, now, path_of
-from codespec_lsp.exclusions import PATIENCE, Exclusions
+from codespec_lsp.exclusions import DECISION_TIMEOUT_S, Exclusions
 from codespec_lsp.next_edits import NextEdits
 from codespec_lsp.prompt import RequestContext, build_prompt, clean, with_newlines
 from codespec_lsp.settings import EditorSettings
@@ -305,7 +305,7 @@ class Session:
         """Let the daemon prefill the prompt at the likely cursor position in a document."""
         if await self._is_completed(document):
             await self._context.look_at_imports(document)
-            await self._context.imported.read(PATIENCE)  # so that the first request has the same prompt
+            await self._context.imported.read(DECISION_TIMEOUT_S)  # so that the first request has the same prompt
             above = self._notebooks.above(document, self.documents)
             prompt = build_prompt(document.uri, document.buffer, document.likely_position, above=above)
             body = self._context.request_body(document, prompt, "opened", in_document=False)

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from codespec.api.limits import is_host, is_loopback
 from codespec.api.settings import Setting, declared, setting
 
-OUR_PART = 60  # milliseconds of a time budget that are not the daemon's: the server, syntax, HTTP
+OVERHEAD_MS = 60  # milliseconds of a time budget that are not the daemon's: the server, syntax, HTTP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,16 +13,16 @@ from codespec.client.daemon_client import Health
 from codespec_lsp.settings import EditorSettings, camel
 
 VERSION = __version__  # of the language server, the same as codespec's
-Kind = Literal["Normal", "Warning", "Error", "Inactive"]
+StatusKind = Literal["Normal", "Warning", "Error", "Inactive"]
 REASONS = {"length": "it is as long as codespec.maxTokens allows", "deadline": "its time limit was reached"}
-KINDS: dict[str, Kind] = {"failed": "Error", "unwell": "Warning"}
+KINDS: dict[str, StatusKind] = {"failed": "Error", "unwell": "Warning"}
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
     """A status: a kind that Copilot's clients know, and a sentence that explains the status."""
 
-    kind: Kind = "Normal"
+    kind: StatusKind = "Normal"
     message: str = ""
     busy: bool = False
 

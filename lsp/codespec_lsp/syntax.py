@@ -28,14 +28,14 @@ from codespec_lsp.outline import Block, Outline, outline
 if TYPE_CHECKING:
     from codespec_lsp.documents import Document
 
-TREE_AFTER = 0.03  # seconds from a change to a parse: the completion is answered first
-AFRESH_AFTER = 2.0  # seconds without a change before a parse that does not reuse the old tree
+PARSE_DELAY_S = 0.03  # seconds from a change to a parse: the completion is answered first
+FULL_PARSE_DELAY_S = 2.0  # seconds without a change before a parse that does not reuse the old tree
 MAX_AFTER = 8192  # characters of the suffix; the tracker uses fewer
 RETRY_S = 10.0  # seconds without parsing windows of a document, after a text that killed the parser
 SERVICE = "codespec_lsp.syntax:SyntaxTree"
-PARSING = 30.0  # wall-clock seconds for a parse; the process also limits its own CPU time
-ASKING = 0.2  # seconds for a request to an idle process, which takes less than a millisecond
-RENAMING = 1.0  # seconds for a renamed name, whose text may have to be parsed first
+PARSE_TIMEOUT_S = 30.0  # wall-clock seconds for a parse; the process also limits its own CPU time
+QUERY_TIMEOUT_S = 0.2  # seconds for a request to an idle process, which takes less than a millisecond
+RENAME_TIMEOUT_S = 1.0  # seconds for a renamed name, whose text may have to be parsed first
 MAX_LOST = 3  # processes of a document that may die from requests
 MAX_CHANGED = 1 << 16  # characters of changes in a request
 MAX_TREES = 4  # documents with a tree at the same time
@@ -58,13 +58,13 @@ class DocumentSyntax:
         self.tree = DocumentTree(parsed, lambda: document.buffer.text, trees, report)
         loop = asyncio.get_running_loop()
         self._refreshing = loop.create_task(self._refresh())
-        self._at_rest = loop.call_later(AFRESH_AFTER, self._parse, self.tree.parse_afresh)
+        self._at_rest = loop.call_later(FULL_PARSE_DELAY_S, self._parse, self.tree.parse_afresh)
 
     def edited(self, edit: Edit) -> None:
         """Apply an edit and schedule a parse."""
         self.tree.edited(edit)
         self._at_rest.cancel()
-        self._at_rest = asyncio.get_running_loop().call_later(AFRESH_AFTER, self._parse, self.tree.parse_afresh)
+        self._at_rest = asyncio.get_running_loop().call_later(FULL_PARSE_DELAY_S, self._parse, self.tree.parse_afresh)
         self._parse(self._refresh)
 
     def close(self) -> None:
@@ -93,7 +93,7 @@ class DocumentSyntax:
             self._refreshing = asyncio.get_running_loop().create_task(work())
 
     async def _refresh(self) -> None:
-        await asyncio.sleep(TREE_AFTER)
+        await asyncio.sleep(PARSE_DELAY_S)
         await self.tree.refresh()
 
 
@@ -139,7 +139,7 @@ class DocumentTree:
             request = {"text": self._read()} if opened else {"changes": self._changes, "afresh": afresh}
             self._changes = []
             self._incremental = not opened and not afresh
-            self.outline = [Block(*each) for each in await worker.ask_beside(request, PARSING)]
+            self.outline = [Block(*each) for each in await worker.ask_beside(request, PARSE_TIMEOUT_S)]
             self.parsed += 1
         except WorkerDied:
             self._break()
@@ -154,7 +154,7 @@ class DocumentTree:
                 return None
             self.parsing, changes, self._changes, answered = True, self._changes, [], False
             try:
-                answer = await worker.ask_beside({"changes": changes, "rename": (old, new, renamed)}, RENAMING)
+                answer = await worker.ask_beside({"changes": changes, "rename": (old, new, renamed)}, RENAME_TIMEOUT_S)
                 answered = True
             except WorkerDied:
                 self._lost += 1
@@ -180,7 +180,7 @@ class DocumentTree:
             return Outside()
         changes, self._changes = self._changes, []
         try:
-            return Outside(*worker.ask({"changes": changes, "outside": (tip, seen_from)}, ASKING))
+            return Outside(*worker.ask({"changes": changes, "outside": (tip, seen_from)}, QUERY_TIMEOUT_S))
         except WorkerDied:
             self._lost += 1
             self.release()

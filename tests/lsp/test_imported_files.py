@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from codespec_lsp import exclusions, imports
-from codespec_lsp.exclusions import DECIDE_AGAIN
-from codespec_lsp.imports import LOOK_AGAIN
+from codespec_lsp.exclusions import MAX_DECISION_AGE_S
+from codespec_lsp.imports import MAX_SEARCH_AGE_S
 from codespec_lsp.outline import MAX_FILE
 from codespec_lsp.prompt import MAX_SNIPPETS
 
@@ -33,10 +33,10 @@ def shop(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Refresh files for every request, without cached decisions."""
-    assert LOOK_AGAIN <= DECIDE_AGAIN
-    monkeypatch.setattr(imports, "LOOK_AGAIN", 0.0)
-    monkeypatch.setattr("codespec_lsp.exclusions.DECIDE_AGAIN", 0.0)
-    monkeypatch.setattr("codespec_lsp.exclusions.PATIENCE", 60.0)  # on a busy machine a thread may start late,
+    assert MAX_SEARCH_AGE_S <= MAX_DECISION_AGE_S
+    monkeypatch.setattr(imports, "MAX_SEARCH_AGE_S", 0.0)
+    monkeypatch.setattr("codespec_lsp.exclusions.MAX_DECISION_AGE_S", 0.0)
+    monkeypatch.setattr("codespec_lsp.exclusions.DECISION_TIMEOUT_S", 60.0)  # a busy machine starts a thread late,
     monkeypatch.setattr(imports, "OUTLINE_TIMEOUT_S", 60.0)  # and a process too
 
 

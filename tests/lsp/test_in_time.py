@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from codespec_lsp.buffer import Buffer
-from codespec_lsp.completer import MORE_EVERY, Completer, ContentModified, PendingRequest
+from codespec_lsp.completer import MORE_INTERVAL_S, Completer, ContentModified, PendingRequest
 from codespec_lsp.completions import CachedCompletion, EditRange, Suggestion
 from codespec_lsp.documents import Document
 from codespec_lsp.prompt import build_prompt
@@ -176,7 +176,7 @@ def test_a_growing_text_is_told_of_ten_times_a_second_at_most() -> None:
 
     told = run_virtually(scenario())
     waits = [after - before for before, after in pairwise(told)]
-    assert len(told) >= 10 and min(waits) >= MORE_EVERY - SLACK and max(waits) <= 2 * MORE_EVERY
+    assert len(told) >= 10 and min(waits) >= MORE_INTERVAL_S - SLACK and max(waits) <= 2 * MORE_INTERVAL_S
 
 
 def test_a_slow_text_is_answered_with_its_beginning_when_the_time_is_over() -> None:

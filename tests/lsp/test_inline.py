@@ -375,7 +375,7 @@ def test_the_answer_to_a_key_typed_along_reads_the_document_no_more(monkeypatch:
     monkeypatch.setattr(
         session, "build_prompt", lambda *each, **more: built.append(each) or build_prompt(*each, **more)
     )
-    monkeypatch.setattr(daemon, "IDLE", 60.0)
+    monkeypatch.setattr(daemon, "IDLE_DELAY_S", 60.0)
 
     async def scenario() -> None:
         async with talking() as (client, fake):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from codespec_lsp.buffer import Buffer, TextPosition
 from codespec_lsp.documents import Document
-from codespec_lsp.line_edits import MAX_AGE, MAX_CHANGES, MAX_ROWS, EditHistory, is_typed_along, line_edit
+from codespec_lsp.line_edits import MAX_CHANGE_AGE_S, MAX_CHANGES, MAX_ROWS, EditHistory, is_typed_along, line_edit
 
 from codespec.api.limits import is_revert
 from tests.lsp.conversation import URI
@@ -86,7 +86,7 @@ def test_blank_old_and_large_changes_are_dropped() -> None:
     typist.replace(20, 5, 5, "\n\n", wait=2.0)
     assert typist.changes == []
     typist.replace(40, 0, 0, "x", wait=2.0)
-    typist.now += MAX_AGE + 1
+    typist.now += MAX_CHANGE_AGE_S + 1
     assert typist.changes == []
     for row in range(0, 10 * (MAX_CHANGES + 2), 10):
         typist.replace(row, 0, 0, "x", wait=2.0)

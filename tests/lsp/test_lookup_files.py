@@ -23,9 +23,9 @@ from tests.lsp.fake_daemon import FakeDaemon, talking
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(daemon, "DELAY", 0.0)
-    monkeypatch.setattr(daemon, "WAIT", 0.01)
-    monkeypatch.setattr("codespec_lsp.exclusions.DECIDE_AGAIN", 0.0)
+    monkeypatch.setattr(daemon, "FILES_DELAY_S", 0.0)
+    monkeypatch.setattr(daemon, "FILES_RETRY_S", 0.01)
+    monkeypatch.setattr("codespec_lsp.exclusions.MAX_DECISION_AGE_S", 0.0)
 
 
 @pytest.fixture
@@ -174,7 +174,7 @@ def test_a_folder_that_does_not_answer_holds_up_nothing(shop: Path, monkeypatch:
 
 
 def test_closing_another_document_ends_nothing(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(daemon, "DELAY", 0.2)
+    monkeypatch.setattr(daemon, "FILES_DELAY_S", 0.2)
 
     async def scenario() -> None:
         async with talking(start={"rootUri": shop.as_uri()}) as (client, fake):

@@ -16,7 +16,7 @@ from tests.lsp.test_notebooks import SYNCHRONIZED, cell_uri, open_cells, open_no
 
 def test_no_request_has_an_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the workspace and outside it, saved or not, in notebooks, and for files that go along, open or not."""
-    monkeypatch.setattr(daemon, "DELAY", 0.0)
+    monkeypatch.setattr(daemon, "FILES_DELAY_S", 0.0)
     shop, other = tmp_path / "shop", tmp_path / "other"
     for folder in (shop / "src", other / "src"):
         folder.mkdir(parents=True)

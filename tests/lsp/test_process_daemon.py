@@ -32,7 +32,7 @@ MAX_SECONDS = 300.0
 IMPATIENT = """
 import sys
 from codespec_lsp import daemon
-daemon.PATIENCE = daemon.CHECK_EVERY = 0.1
+daemon.EVENT_TIMEOUT_S = daemon.HEALTH_INTERVAL_S = 0.1
 from codespec.cli import main
 sys.exit(main(sys.argv[1:]))
 """

@@ -28,8 +28,8 @@ OWN = {"notSecretFiles": ["token.json"], "secretFiles": ["mine/"], "budgetMs": 6
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("codespec_lsp.daemon.DELAY", 0.0)
-    monkeypatch.setattr("codespec_lsp.exclusions.PATIENCE", 60.0)
+    monkeypatch.setattr("codespec_lsp.daemon.FILES_DELAY_S", 0.0)
+    monkeypatch.setattr("codespec_lsp.exclusions.DECISION_TIMEOUT_S", 60.0)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)

@@ -14,7 +14,7 @@ def test_the_work_of_a_request_does_not_grow_with_the_open_files(monkeypatch: py
     decided: list[str] = []
     reason = Rules.reason
     monkeypatch.setattr(Rules, "reason", lambda self, uri: decided.append(uri) or reason(self, uri))  # type: ignore[func-returns-value]
-    monkeypatch.setattr(exclusions, "PATIENCE", 60.0)
+    monkeypatch.setattr(exclusions, "DECISION_TIMEOUT_S", 60.0)
     monkeypatch.setattr(documents, "MAX_NEAR", 4)
 
     async def scenario() -> None:
@@ -25,7 +25,7 @@ def test_the_work_of_a_request_does_not_grow_with_the_open_files(monkeypatch: py
             client.open("x = \n")
             client.type(2, 0, 0, "y", uri="file:///p/m9.py")
             assert await client.texts(0, 2, uri="file:///p/m9.py") == ["yy1"]
-            monkeypatch.setattr(exclusions, "DECIDE_AGAIN", -1.0)
+            monkeypatch.setattr(exclusions, "MAX_DECISION_AGE_S", -1.0)
             decided.clear()
             assert await client.texts(0, 4) == ["x = 1"]
             assert 0 < len(set(decided)) <= 5

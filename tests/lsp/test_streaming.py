@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
-from codespec_lsp.daemon import CHECK_EVERY, HANGS, PATIENCE, Daemon
+from codespec_lsp.daemon import EVENT_TIMEOUT_S, HANGS, HEALTH_INTERVAL_S, Daemon
 from codespec_lsp.settings import EditorSettings
 
 from codespec.client.daemon_client import Health
@@ -82,7 +82,7 @@ def test_two_questions_without_a_word_are_told_and_its_return_as_well() -> None:
         await asyncio.sleep(60)
         assert not scene.told and not scene.daemon.looks, "one question alone tells nothing"
         await scene.type_on(1)
-        await asyncio.sleep(PATIENCE + 2 * WAIT + CHECK_EVERY)
+        await asyncio.sleep(EVENT_TIMEOUT_S + 2 * WAIT + HEALTH_INTERVAL_S)
         assert scene.told == [("unwell", HANGS)]
         asked = scene.daemon.asked
         await scene.type_on(20)
@@ -106,7 +106,7 @@ def test_a_late_word_ends_the_silence_at_once() -> None:
         scene.daemon.hangs = True
         await scene.type_on(1)
         asked = asyncio.ensure_future(scene.ask())
-        await asyncio.sleep(PATIENCE + 2 * WAIT + CHECK_EVERY + 0.5)
+        await asyncio.sleep(EVENT_TIMEOUT_S + 2 * WAIT + HEALTH_INTERVAL_S + 0.5)
         assert scene.told == [("unwell", HANGS)]
         scene.daemon.hangs = False
         await asked
@@ -114,7 +114,7 @@ def test_a_late_word_ends_the_silence_at_once() -> None:
         before = scene.daemon.asked
         await scene.type_on(2)
         assert scene.daemon.asked == before + 2, "it is asked again before the next look at its health"
-        await asyncio.sleep(PATIENCE + 2 * WAIT + CHECK_EVERY)
+        await asyncio.sleep(EVENT_TIMEOUT_S + 2 * WAIT + HEALTH_INTERVAL_S)
         assert scene.told == [("unwell", HANGS), ("ready", ""), ("unwell", HANGS)]
         await scene.end()
 
@@ -126,7 +126,7 @@ def test_a_daemon_that_works_is_not_suspected() -> None:
         scene = Scene()
         scene.daemon.busy = True
         await scene.type_on(30)
-        assert 0 < scene.daemon.looks <= 30 * 0.3 / PATIENCE and not scene.told
+        assert 0 < scene.daemon.looks <= 30 * 0.3 / EVENT_TIMEOUT_S and not scene.told
         scene.daemon.busy = False
         looks = scene.daemon.looks
         await scene.type_on(30)

@@ -49,7 +49,7 @@ def test_typed_key_by_key(language: str, keys: int) -> None:
 
 
 def test_a_document_at_rest_has_the_tree_of_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(syntax, "AFRESH_AFTER", 0.3)
+    monkeypatch.setattr(syntax, "FULL_PARSE_DELAY_S", 0.3)
 
     async def scenario() -> None:
         buffer = Buffer(BROKEN)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from codespec_lsp import daemon
-from codespec_lsp.settings import OUR_PART
+from codespec_lsp.settings import OVERHEAD_MS
 
 from tests.lsp.conversation import URI, Editor, run, until
 from tests.lsp.fake_daemon import talking
@@ -123,7 +123,7 @@ def test_the_place_where_the_cursor_rests_is_read() -> None:
 
 def test_another_place_is_no_other_document(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its lookup files are not sent again."""
-    monkeypatch.setattr(daemon, "DELAY", 0.05)
+    monkeypatch.setattr(daemon, "FILES_DELAY_S", 0.05)
 
     async def scenario() -> None:
         async with talking() as (client, fake):
@@ -134,7 +134,7 @@ def test_another_place_is_no_other_document(monkeypatch: pytest.MonkeyPatch) -> 
                 focus(client, URI, line, 3)
                 await until(lambda count=2 - line: len(fake.warmed) == count)  # type: ignore[misc]
                 fake.warmed[-1].end()
-                await asyncio.sleep(4 * daemon.DELAY)
+                await asyncio.sleep(4 * daemon.FILES_DELAY_S)
             focus(client, OTHER, 0, 1)
             await until(lambda: len(fake.files) >= 2)
             first, second = (body["document"] for body in fake.files)
@@ -157,7 +157,7 @@ def test_a_place_that_is_none_is_the_likely_one(bad: object) -> None:
 
 def test_who_stops_typing_finds_the_next_prompt_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a change without a request, as by accepting a suggestion, and after a request; each state once."""
-    monkeypatch.setattr(daemon, "IDLE", 0.2)
+    monkeypatch.setattr(daemon, "IDLE_DELAY_S", 0.2)
 
     async def scenario() -> None:
         async with talking() as (client, fake):
@@ -193,7 +193,7 @@ def test_the_daemon_learns_its_part_of_the_time() -> None:
             for trigger in (1, 2):
                 await client.texts(0, 4, trigger=trigger)
             given = [asked.body["first_answer_ms"] for asked in (*fake.warmed, *fake.asked)]
-            assert len(given) >= 3 and set(given) == {900 - OUR_PART}
+            assert len(given) >= 3 and set(given) == {900 - OVERHEAD_MS}
 
     run(scenario())
 
