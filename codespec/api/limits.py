@@ -94,7 +94,7 @@ def is_loopback(host: str) -> bool:
 
 
 def changes_white_space(old: Lines, new: Lines) -> bool:
-    """Return whether two texts differ only in blank lines and white space at line ends."""
+    """Return whether two texts differ only in blank lines and white space at line endings."""
     return [line.rstrip() for line in old if line.strip()] == [line.rstrip() for line in new if line.strip()]
 
 

@@ -34,7 +34,9 @@ def run(options: argparse.Namespace) -> int:
     """Print the report and return 0. If the models can't work together, raise PairError after printing the report."""
     config = choose({name: getattr(options, name) for name in PAIR}, options.config).config
     if config.drafter == "none":
-        raise ConfigError("The drafter is none, so there is no pair to check", "name a drafter with `--drafter NAME`")
+        raise ConfigError(
+            "No drafter is selected, so there is no pair to check", "name a drafter with `--drafter NAME`"
+        )
     from codespec.pair import check_pair, find_sample, named_sample, read_facts
 
     target, drafter = (read_facts(resolve(name)) for name in (config.target, config.drafter))

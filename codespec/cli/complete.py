@@ -27,7 +27,7 @@ from codespec.store.disk import say
 PLAIN = {"speculate": False, "drafter": "none"}  # settings of --no-speculation: the drafter is not loaded
 ACCEPTED, REJECTED, FAINT, RESET = "\x1b[32m", "\x1b[31;9m", "\x1b[2m", "\x1b[0m"
 SECONDS = 600.0  # timeout between two events; before the first, a long prompt is prefilled
-POLL_EVERY = 0.2  # seconds between two queries of a daemon that is loading
+POLL_INTERVAL_S = 0.2  # seconds between two queries of a daemon that is loading
 REFUSALS = {
     "locked": "requires a token (CODESPEC_SERVE_TOKEN)",
     "stranger": "can't prove that it is yours",
@@ -106,7 +106,7 @@ def _find_daemon(options: argparse.Namespace) -> Address | str:
         if found.daemon.get("state") == "starting":
             say(f"waiting for the daemon at {address.url} ({found.daemon['reason']})")
         while found.daemon.get("state") == "starting":
-            time.sleep(POLL_EVERY)
+            time.sleep(POLL_INTERVAL_S)
             found = address.look()
     except ConfigError as error:
         return f"no daemon can be used ({error.fault.clause})"

@@ -12,7 +12,7 @@ from codespec.cli.options import is_installed
 from codespec.errors import install_fix
 from codespec.store import pull as pulls
 from codespec.store.catalogue import OWN_DRAFTERS, Entry, Index, find_entry, is_gguf, read_advice, read_catalogue
-from codespec.store.choice import DEFAULTS, SLOWEST, is_native, predict_step, pull_command, recommend, takes_larger
+from codespec.store.choice import DEFAULTS, MAX_TOKEN_MS, is_native, predict_step, pull_command, recommend, takes_larger
 from codespec.store.disk import say, written
 from codespec.store.download import provenance
 from codespec.store.machine import has_gpu, machine_memory, measure_step, read_step
@@ -171,7 +171,7 @@ def render(listed: Mapping[str, Any]) -> list[str]:
     widths = [max(map(len, cells)) for cells in zip(*table, strict=True)]
     lines = [_line(cells, widths) for cells in table]
     if any(SLOW in cells for cells in table):
-        why = f"it fits in memory, but a token takes more than {SLOWEST:.0f} ms, too long while you type"
+        why = f"it fits in memory, but a token takes more than {MAX_TOKEN_MS:.0f} ms, too long while you type"
         lines += ["", f"{SLOW}: {why}"]
     machine = f"this machine has {written(listed['memory'])} of memory; " if listed["memory"] else ""
     lines += ["", f"{machine}models are in {listed['home']}", "", "the recommended pair by free memory:"]
@@ -189,7 +189,7 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     if "title" not in row:  # a model outside the catalogue
         return (row["name"], row["here"], *["-"] * (len(_COLUMNS) - 3), row.get("licence") or "not stated")
     yes = {True: "yes", False: "no", None: "-"}
-    slow = row["fits"] and (row["token"] or 0) > SLOWEST
+    slow = row["fits"] and (row["token"] or 0) > MAX_TOKEN_MS
     return (
         row["name"],
         row["here"] or "-",

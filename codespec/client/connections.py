@@ -30,8 +30,8 @@ from codespec.errors import Absent, DaemonError, Unproven
 from codespec.files import parse_json
 from codespec.user_folders import is_own_socket, socket_of
 
-CONNECT_SECONDS = 2.0  # to open a connection, and to check a proof
-IDLE_SECONDS = 60.0  # how long an idle connection is reused; the daemon keeps it open longer
+CONNECT_TIMEOUT_S = 2.0  # to open a connection, and to check a proof
+IDLE_TIMEOUT_S = 60.0  # how long an idle connection is reused; the daemon keeps it open longer
 SESSION_HEADER = "x-session-id"  # routers send requests with the same value to the same replica
 MAX_HEAD = 1 << 16  # bytes of a reply's status line and headers
 MAX_BODY = 2 << 20  # bytes of a JSON reply, or of one event's line
@@ -47,7 +47,7 @@ class ProvenConnections:
         token: str = "",
         fix: str = "check the address",  # what the user should do if the peer is rejected
         *,
-        seconds: float = CONNECT_SECONDS,  # limit on the time to connect, and on the time to check a proof
+        seconds: float = CONNECT_TIMEOUT_S,  # limit on the time to connect, and on the time to check a proof
         patience: float | None = None,  # limit in seconds on the wait for the next bytes of a reply
         by_socket: bool = True,  # whether to prefer the Unix socket of a daemon on this machine to TCP
         most: int = 32,  # concurrent requests
@@ -107,7 +107,7 @@ class ProvenConnections:
                     raise
 
     def _take(self) -> HttpConnection | None:
-        least = asyncio.get_running_loop().time() - IDLE_SECONDS
+        least = asyncio.get_running_loop().time() - IDLE_TIMEOUT_S
         while self._free:
             connection = self._free.pop()
             if connection.alive and connection.used_at > least:

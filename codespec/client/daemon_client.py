@@ -11,8 +11,8 @@ from typing import Any, Literal, Self
 from codespec.client.connections import EventReader, HttpReply, NotHttp, ProvenConnections, as_object
 from codespec.errors import Absent, ConfigError, DaemonError, Fault, Unproven, quoted
 
-HEALTH_SECONDS = 2.0  # time limit of a health check
-MAX_RETRY_AFTER = 86_400.0  # seconds; a daily limit can take a day to reset
+HEALTH_TIMEOUT_S = 2.0  # time limit of a health check
+MAX_RETRY_AFTER_S = 86_400.0  # seconds; a daily limit can take a day to reset
 COMPLETE, EDIT = "/v1/codespec/complete", "/v1/codespec/edit"
 FILES, STATS = "/v1/codespec/files", "/v1/codespec/stats"
 RawEvent = tuple[str, dict[str, Any]]
@@ -86,10 +86,10 @@ class DaemonClient:
     async def health(self) -> Health:
         """Check the daemon's health. Errors are reported in the result, not raised."""
         try:
-            async with asyncio.timeout(HEALTH_SECONDS):
+            async with asyncio.timeout(HEALTH_TIMEOUT_S):
                 status, report = await self._look("/health")
         except TimeoutError:
-            return Health("silent", f"no answer within {HEALTH_SECONDS:.0f} s")
+            return Health("silent", f"no answer within {HEALTH_TIMEOUT_S:.0f} s")
         except (Absent, OSError):  # refused, or closed by a daemon that was killed
             return Health("absent")
         except (DaemonError, ConfigError) as error:
@@ -155,7 +155,7 @@ async def _refusal(reply: HttpReply) -> DaemonError:
     fault = quoted(message) if message else Fault("", f"The daemon returned HTTP {reply.status}", "see its log")
     wait = reply.headers.get("retry-after", "")
     known = wait.isascii() and wait.isdigit() and reply.status in (429, 503)
-    again = min(float(wait), MAX_RETRY_AFTER) if known else None
+    again = min(float(wait), MAX_RETRY_AFTER_S) if known else None
     if reply.status == 400:
         fault = replace(fault, field=of_error(report, "field"))
     return DaemonError(fault, again=again, status=reply.status)

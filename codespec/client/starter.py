@@ -37,7 +37,7 @@ FOLDERS = ("XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "HF_HOME")  # 
 NO_FILES = ("", "auto", "none")
 MAX_LOG_BYTES = 16 * LOG_KB * 1000  # no larger log is read
 MAX_STARTS = 3
-WITHIN = 600.0  # seconds in which MAX_STARTS are allowed
+START_WINDOW_S = 600.0  # seconds in which MAX_STARTS are allowed
 POLL_EVERY = 0.2
 LISTEN_SECONDS = 60.0  # until a new daemon listens, before it loads its models
 END_SECONDS = 40.0  # until a daemon has finished its open requests and exited
@@ -165,7 +165,7 @@ class Starter:
 
     async def _count_start(self) -> None:
         now = monotonic()
-        while self._starts and now - self._starts[0] > WITHIN:
+        while self._starts and now - self._starts[0] > START_WINDOW_S:
             self._starts.popleft()
         if len(self._starts) >= MAX_STARTS:
             while self._process and self._process.poll() is None and monotonic() < now + EXIT_SECONDS:

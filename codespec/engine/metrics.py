@@ -28,7 +28,7 @@ class Metrics:
     """Totals since the engine was created: the seconds of all steps by phase, and the stats of all finished requests.
 
     `context_s`, the time spent on syntax tracking, is also counted in the other phases. If a step both prefills and
-    decodes, the time of its forward is split between `prefill_s` and `verify_s` in proportion to the rows.
+    decodes, the time of its forward pass is split between `prefill_s` and `verify_s` in proportion to the rows.
     `goodput_tokens` and `goodput_s` count steps without prefill for which the cost of plain decoding is known;
     `plain_s` is that cost.
 
@@ -125,7 +125,7 @@ class RoundRecord:
     verify: float = 0.0
     commit: float = 0.0
     context: float = 0.0  # of syntax tracking, which is also included in the other phases
-    prompt_share: float = 0.0  # share of prompt rows among the forward's rows
+    prompt_share: float = 0.0  # share of prompt rows among the forward pass's rows
     prefilled: int = 0  # prompt rows
     tokens: int = 0  # committed tokens
     plain: float = 0.0  # time that plain decoding would have taken for the committed tokens, or 0 if unknown
@@ -139,7 +139,7 @@ class RoundRecord:
 
     @property
     def rest(self) -> float:
-        """Seconds spent outside drafting and the target's forward."""
+        """Seconds spent outside drafting and the target's forward pass."""
         return self.schedule + self.commit
 
     @property
@@ -147,7 +147,7 @@ class RoundRecord:
         return self.propose + self.retokenize + self.verify + self.rest
 
     def add_to(self, stats: Stats, *, prompt: bool) -> None:
-        """Add the times of the phases to one sequence's stats. If `prompt` is true, the forward counts as prefill."""
+        """Add the times of the phases to one sequence's stats. If `prompt` is true, verification counts as prefill."""
         stats.draft_ms += self.propose * 1000
         stats.retokenize_ms += self.retokenize * 1000
         stats.other_ms += self.rest * 1000

@@ -33,7 +33,7 @@ from codespec.sequence import Sequence
 OLDEST_SHARE = 4  # the oldest request owns one slot in four, or one quantum in four, and one prompt row in four
 QUANTUM = 16  # rounds
 AGING = 256  # rounds that an edit or a warm-up waits before it counts as a completion
-MAX_AGE = 60.0  # seconds that a prefetched completion is kept
+MAX_PREFETCH_AGE_S = 60.0  # seconds that a prefetched completion is kept
 MAX_DOCUMENTS = 32  # prefetched completions
 NOTE = "prefetched: computed before it was requested"
 
@@ -61,7 +61,7 @@ class PrefetchCache:
         if handle.priority != Priority.INTERACTIVE:
             return []
         request, messages, finished = self._kept.pop(handle.owner, (None, [], 0.0))
-        if request is None or now > finished + MAX_AGE or not answers(request, handle.request):
+        if request is None or now > finished + MAX_PREFETCH_AGE_S or not answers(request, handle.request):
             return []
         return messages
 

@@ -1,4 +1,4 @@
-"""The stages of a round before and after the target's forward: drafts become candidates, and verdicts become text.
+"""The stages of a round before and after the target's forward pass: drafts become candidates, and verdicts become text.
 
 The end of a text is decided separately for each committed token and byte, so the text does not depend on the drafts.
 """

@@ -23,7 +23,7 @@ from typing import Any
 
 from codespec.files import Unreadable
 
-SECONDS = 5.0  # maximum time for one answer of git
+GIT_TIMEOUT_S = 5.0  # maximum time for one answer of git
 RETRY_S = 30.0  # seconds without git after it refused a repository or was too slow
 MEMORY = 1 << 30  # bytes of address space, on Linux
 MAX_PROCESSES = 4
@@ -151,7 +151,7 @@ class _Repository:
             process.kill()
 
         assert process.stdin is not None and process.stdout is not None
-        timer = threading.Timer(SECONDS, stop)
+        timer = threading.Timer(GIT_TIMEOUT_S, stop)
         timer.daemon = True
         timer.start()
         answer = b""
@@ -179,7 +179,7 @@ class _Repository:
     def _run(self, words: Sequence[str], question: bytes = b"") -> bytes:
         """Return the output of a git command. For the commands used here, exit code 1 means that there is no result."""
         done: subprocess.CompletedProcess[bytes] = subprocess.run(
-            **self._call(words), input=question, timeout=SECONDS, check=False
+            **self._call(words), input=question, timeout=GIT_TIMEOUT_S, check=False
         )
         if done.returncode not in (0, 1):
             raise BrokenPipeError

@@ -23,7 +23,7 @@ from pathlib import Path
 from pathspec.patterns.gitignore.base import GitIgnorePatternError
 from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
-from codespec.exclusions.git_ignore import SECONDS, GitIgnore, state_of, unfollowable
+from codespec.exclusions.git_ignore import GIT_TIMEOUT_S, GitIgnore, state_of, unfollowable
 from codespec.files import NotUtf8, Unreadable, decode_text, read_regular, without_mark
 
 GITIGNORE, CODESPECIGNORE = ".gitignore", ".codespecignore"
@@ -177,7 +177,8 @@ class IgnoreFiles:
                 source = self._named_by([*gits, *((each, top) for each in _outer_files(top))], file, folders)
             name = source or self._named_by([(folder / CODESPECIGNORE, folder) for folder in folders], file, folders)
         except TimeoutError:
-            return f"{file.name} is not completed, because git took more than {SECONDS:g} s: check the disk of {top}."
+            slow = f"git took more than {GIT_TIMEOUT_S:g} s"
+            return f"{file.name} is not completed, because {slow}: check the disk of {top}."
         except Unreadable as error:
             return f"{file.name} is not completed, because {error}: fix or remove it."
         shown = Path(name).name if Path(name).name in (GITIGNORE, CODESPECIGNORE) else name

@@ -65,13 +65,13 @@ class HeadProposer(UnitProposer[HeadGuess]):
     @torch.inference_mode()
     def _draft(self, guesses: list[HeadGuess]) -> None:
         rows = self.runner.first([guess.reading for guess in guesses])
-        if isinstance(self.runner, DFlashRunner):  # one forward drafts all tokens
+        if isinstance(self.runner, DFlashRunner):  # one forward pass drafts all tokens
             for guess, own in zip(guesses, rows, strict=True):
                 for row in own:
                     if not self._extend(guess, row):
                         break
             return
-        assert isinstance(self.runner, Eagle3Runner)  # each forward drafts one token per sequence
+        assert isinstance(self.runner, Eagle3Runner)  # each forward pass drafts one token per sequence
         steps = 1
         while guesses := [guess for guess, row in zip(guesses, rows, strict=True) if self._extend(guess, row)]:
             tokens = [guess.ids[-1] for guess in guesses]

@@ -1,8 +1,8 @@
-"""Interpolate measured times of forwards by rows, context and batch, and find the draft positions worth verifying.
+"""Interpolate measured forward times by rows, context and batch, and find the draft positions worth verifying.
 
-All rows of a forward share one pass over the weights, so the time depends on the rows of the whole batch, and also on
-the number of sequences and their lengths. The cost table of the first start may have been measured on a busy machine,
-so the table is scaled to the times of actual rounds.
+All rows of a forward pass share one pass over the weights, so the time depends on the rows of the whole batch, and also
+on the number of sequences and their lengths. The cost table may have been measured on a busy machine, so the table is
+scaled to the times of actual rounds.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 
 MAX_ROWS = 1 << 31  # limit for rows and context tokens in a file
-STEP, MIN_STEP = 0.5, 0.01  # maximum change of a ratio's logarithm in the first and in late forwards
-SLOWER = 4.0  # forwards after which that change is halved
+STEP, MIN_STEP = 0.5, 0.01  # maximum change of a ratio's logarithm in the first and in late forward passes
+SLOWER = 4.0  # forward passes after which that change is halved
 OFTEN = 32  # steps until a new table is fitted
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A measured forward with `rows` rows in total, from `batch` sequences of `context` tokens each."""
+    """A measured forward pass with `rows` rows in total, from `batch` sequences of `context` tokens each."""
 
     rows: int
     batch: int
@@ -34,7 +34,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A forward's seconds as a nondecreasing function of its rows, linear between and beyond the measured points."""
+    """Forward time in seconds as a nondecreasing function of rows, linear between and beyond the measured points."""
 
     rows: tuple[int, ...]
     seconds: tuple[float, ...]
@@ -52,7 +52,7 @@ class Curve:
         return cls(tuple(sorted(points)), tuple(mean for mean, count in blocks for _ in range(count)))
 
     def at(self, rows: float) -> float:
-        """Return the time of a forward with this number of rows, in seconds."""
+        """Return the time of a forward pass with this number of rows, in seconds."""
         if len(self.rows) == 1 or rows <= self.rows[0]:
             return self.seconds[0]
         right = min(bisect_right(self.rows, rows), len(self.rows) - 1)
@@ -66,7 +66,7 @@ FREE = Curve((1,), (0.0,))
 
 @dataclass(frozen=True, slots=True)
 class ForwardCost:
-    """The cost of one model's forward in seconds."""
+    """The cost of one model's forward pass in seconds."""
 
     contexts: tuple[int, ...]
     curves: tuple[Curve, ...]  # of one sequence with `contexts[i]` tokens
@@ -85,7 +85,7 @@ class ForwardCost:
         return cls(contexts, curves, Curve.fit({1: 0.0, **extra}))
 
     def seconds(self, rows: float, batch: int = 1, context: float = 0) -> float:
-        """Return the seconds of a forward with `rows` rows in total and `context` tokens per sequence on average."""
+        """Return the forward time in seconds for `rows` rows in total and `context` tokens per sequence on average."""
         right = min(bisect_right(self.contexts, context), len(self.contexts) - 1)
         left = max(0, right - 1)
         low, high = self.curves[left].at(rows), self.curves[right].at(rows)
@@ -110,7 +110,7 @@ class CostTable:
     target: ForwardCost
     drafters: Mapping[str, ForwardCost] = field(default_factory=dict)
     draft: float = 0.0  # seconds per draft for lookup, encoding and acceptance
-    whole: tuple[str, ...] = ()  # drafters whose forward produces a whole draft; other drafters' produces one unit
+    whole: tuple[str, ...] = ()  # drafters whose forward pass produces a whole draft; other drafters' produces one unit
 
     def step(self, rows: int, batch: int, context: int, longest: int) -> StepCost:
         """Return the costs of a step with `rows` rows, and up to `longest` more, at the mean length `context`."""
@@ -138,9 +138,11 @@ class StepCost:
     batch: int  # sequences
     context: int  # average length of the sequences in tokens
     plain: float  # of the step without drafts
-    draft: float  # per draft, without forwards
+    draft: float  # per draft, without forward passes
     extra: tuple[float, ...]  # of 0, 1, 2, … more rows
-    forwards: Mapping[str, float] = field(default_factory=dict)  # by drafter: a sequence's share of a forward for all
+    forwards: Mapping[str, float] = field(
+        default_factory=dict
+    )  # by drafter: a sequence's share of a batch's forward pass
     price: float = 0.0  # tokens that one second is worth
 
     @property
@@ -171,10 +173,10 @@ class StepCost:
 def best_lengths(survivals: Sequence[Sequence[float]], seconds: Callable[[int], float], price: float) -> list[int]:
     """Return how many positions of each sequence to verify to maximize expected tokens − price × seconds(positions).
 
-    All rows of a step share one forward, so the best n positions are the n most likely ones. The most likely positions
-    form prefixes of the drafts, because the probabilities in `survivals[r]` never increase. `seconds(n)` is the cost of
-    n more rows, and `price` is the number of tokens that one second is worth. If several numbers of positions are
-    equally good, the smallest number is chosen.
+    All rows of a step share one forward pass, so the best n positions are the n most likely ones. The most likely
+    positions form prefixes of the drafts, because the probabilities in `survivals[r]` never increase. `seconds(n)` is
+    the cost of n more rows, and `price` the number of tokens that one second is worth. If several numbers of positions
+    are equally good, the smallest number is chosen.
     """
     ranked = sorted(
         (-survival, number, position)
@@ -247,7 +249,7 @@ class RunningCosts:
         return replace(table, target=_scaled(table.target, self._ratio), drafters=drafters, draft=table.draft * one_row)
 
     def _ratio(self, rows: int) -> float:
-        """Return the ratio for a forward with this many rows, interpolated between measured ratios."""
+        """Return the ratio for a forward pass with this many rows, interpolated between measured ratios."""
         seen = sorted(self._verify)
         if not seen:
             return 1.0

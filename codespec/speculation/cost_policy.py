@@ -1,8 +1,8 @@
 """The default draft policy: draft a position only if it is likely to yield more tokens than plain decoding would.
 
 Before drafting, the policy decides how many tokens each proposer may draft: a lookup is cheap but displaces a drafter's
-draft, and a drafter costs a forward per token plus the prefill of unread text. After retokenization, the policy decides
-which positions of the whole batch to verify. No decision risks more than the loss budget of a text.
+draft, and a drafter costs a forward pass per token plus the prefill of unread text. After retokenization, the policy
+decides which positions of the whole batch to verify. No decision risks more than the loss budget of a text.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class CostPolicy(DraftPolicy):
         return DraftPlan(caps, partial(self._trim, batch))
 
     def seconds(self, rows: float, batch: int = 1, context: float = 0) -> float:
-        """Return the seconds of a target's forward according to the current cost table."""
+        """Return the seconds of a target's forward pass according to the current cost table."""
         return self._table.target.seconds(rows, batch, context)
 
     def _trim(self, sequences: Batch, candidates: list[Candidates]) -> list[Candidates]:
@@ -218,7 +218,7 @@ class CostPolicy(DraftPolicy):
         return Cap(max(cap.tokens for cap in own.values()), by_source=own)
 
     def _drafter_caps(self, sequence: Sequence) -> tuple[dict[str, Cap], float]:
-        """Return the drafters' caps and largest expected gain; only the best drafter, or an explored one, drafts."""
+        """Return maximum draft lengths, which are 0 for all but one drafter, and the largest expected gain."""
         found = {s: self._drafter_cap(sequence, s) for s in self._sources if s in self._table.drafters}
         own: dict[str, Cap] = {source: cap for source, (cap, _) in found.items()}
         best = max(found, key=lambda source: found[source][1], default="")
@@ -286,17 +286,17 @@ class CostPolicy(DraftPolicy):
         return min(fitting, self._longer.get(source, self._tokens))
 
     def _forward_seconds(self, source: str) -> tuple[float, float]:
-        """Return one sequence's share of a drafter's forwards in seconds: per draft, and per target token."""
+        """Return one sequence's share of a drafter's forward passes in seconds: per draft, and per target token."""
         share = self._step.forwards[source]
         return (share, 0.0) if source in self._table.whole else (0.0, self._units[source] * share)
 
     def _draft_seconds(self, candidates: Candidates) -> float:
-        """Return one sequence's share of the forwards for a draft, in seconds."""
+        """Return one sequence's share of the forward passes for a draft, in seconds."""
         forwards = 1 if candidates.source in self._table.whole else candidates.units
         return forwards * self._step.forwards.get(candidates.source, 0.0)
 
     def _reading(self, sequence: Sequence, source: str) -> float:
-        """Return the extra seconds of a drafter's first forward, which also processes unread text."""
+        """Return the extra seconds of a drafter's first forward pass, which also processes unread text."""
         cost = self._table.drafters.get(source)
         if cost is None:
             return 0.0
@@ -326,7 +326,7 @@ class CostPolicy(DraftPolicy):
 def _weighed(
     costs: RunningCosts, sequences: collections.abc.Sequence[Sequence], positions: int, forwards: float
 ) -> tuple[int, float, float]:
-    """Return the step's rows, and the initial table's seconds for verification and for the drafters' forwards."""
+    """Return the step's rows, and the initial table's seconds for verification and for the drafters' forward passes."""
     rows = sum(s.feed for s in sequences) + positions
     context = sum(s.cached + s.feed for s in sequences) / len(sequences)
     return rows, costs.table.target.seconds(rows, len(sequences), context), forwards / costs.drafting

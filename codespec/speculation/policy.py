@@ -76,7 +76,7 @@ class DraftPolicy:
         """Learn from the results of the last planned step."""
 
     def seconds(self, rows: float, batch: int = 1, context: float = 0) -> float:
-        """Return the seconds of a target's forward (0: unknown); `context` is the sequences' mean length in tokens."""
+        """Return a target's forward time in seconds (0: unknown); `context` is the sequences' mean length in tokens."""
         return 0.0
 
     def close(self) -> None:

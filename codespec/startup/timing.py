@@ -1,4 +1,4 @@
-"""Time the forwards of models on this machine, and build and save the cost table. The models' cache slots must be free.
+"""Time the models' forward passes on this machine, and build and save the cost table. All cache slots must be free.
 
 Each shape is timed several times, in rotation, so that a busy moment affects all shapes alike. The median is used,
 because the minimum would reflect the machine's best moments, when additional rows are unusually cheap.
@@ -36,18 +36,18 @@ GRIDS = (  # (numbers of rows at the short context, at the long one), finest fir
 )
 MAX_SWEEPS = 12
 NO_HEADS: Mapping[str, HeadRunner] = {}
-BUDGET = 1.5  # seconds for all models together
+TIMING_BUDGET_S = 1.5  # seconds for all models together
 VERSION = 9  # of the measurement; results of other versions are ignored
 TRIES = 5
-COLDER = 1.4e-4  # seconds that a forward loses after lookup and encoding of a draft, which cool the caches
-HANDLING = 6e-5  # seconds per draft for lookup, pricing and acceptance, without encoding
+COLD_CACHE_S = 1.4e-4  # seconds that a forward pass loses after lookup and encoding of a draft, which cool the caches
+DRAFT_OVERHEAD_S = 6e-5  # seconds per draft for lookup, pricing and acceptance, without encoding
 TEXT, DRAFT = b"    return self.value\n    def first(self, ", b"values):\n        for value in values:\n"
 HEAD_ROWS, HEAD_BATCHES = (1, 2, 4, 16, 64), (2, 4, 8, 16)  # numbers of positions that a head reads, and of texts
 HEAD_TURNS, HEAD_SECONDS = 5, 0.5  # after two turns, no turn starts later than HEAD_SECONDS
 
 
 def measure(models: Sequence[LanguageModel], budget: float) -> list[dict[ForwardShape, float]]:
-    """Return each model's seconds of a forward by shape, measured in sweeps over all models. Empties all slots."""
+    """Return each model's seconds of a forward pass by shape, measured in sweeps over all models. Empties all slots."""
     shapes = [_grid(model, budget / len(models)) for model in models]
     taken: list[dict[ForwardShape, list[float]]] = [{shape: [] for shape in grid} for grid in shapes]
     began, sweeps = time.perf_counter(), 0
@@ -89,13 +89,13 @@ def shapes_of(short: Sequence[int], at_long: Sequence[int], batches: Sequence[in
 
 
 def time_forward(model: LanguageModel, shape: ForwardShape) -> float:
-    """Return the seconds of one forward of this shape, from ids to logits, in slots 0 to batch - 1."""
+    """Return the seconds of one forward pass of this shape, from ids to logits, in slots 0 to batch - 1."""
     rows, batch, context = shape
     return time_rows(model, [rows // batch] * batch, context)
 
 
 def time_rows(model: LanguageModel, counts: Sequence[int], context: int, keep: int | None = None) -> float:
-    """Return the seconds of a forward in which slot i computes `counts[i]` rows after `context` positions.
+    """Return the seconds of a forward pass in which slot i computes `counts[i]` rows after `context` positions.
 
     Logits are computed for the last `keep` rows of each slot (None: for all rows).
     """
@@ -137,7 +137,8 @@ def price(
     heads: Mapping[str, HeadRunner] = NO_HEADS,
 ) -> CostTable:
     """Return the saved cost table, or measure and save a table. The models' cache slots must be free."""
-    return kept_table(target, drafters, heads).get(partial(measure_table, target, drafters, BUDGET, heads), notes)
+    measure = partial(measure_table, target, drafters, TIMING_BUDGET_S, heads)
+    return kept_table(target, drafters, heads).get(measure, notes)
 
 
 def kept_table(
@@ -179,17 +180,17 @@ def _cost(times: Mapping[ForwardShape, float]) -> ForwardCost:
 
 
 def _draft_seconds(target: LanguageModel) -> float:
-    """Return the seconds of one draft without forwards, with encoding timed while the CPU's caches are cold."""
+    """Return the seconds of one draft without forward passes, with encoding timed while the CPU's caches are cold."""
     times = []
     for _ in range(TRIES):
         target.step([Rows(0, 0, [1, 1])])
         times.append(timed(partial(retokenize_batch, target.tokenizer, [(TEXT, DRAFT)]), target.wait))
     target.rollback(0, 0)
-    return median(times) + COLDER + HANDLING
+    return median(times) + COLD_CACHE_S + DRAFT_OVERHEAD_S
 
 
 def measure_head(runner: HeadRunner) -> Mapping[ForwardShape, float]:
-    """Return the seconds of a head's forward by shape (positions to read, batch, context). Empties its slots."""
+    """Return the seconds of a head's forward pass by shape (positions to read, batch, context). Empties its slots."""
     import torch
 
     from codespec.backends.heads.drafting import Reading

@@ -42,21 +42,21 @@ if TYPE_CHECKING:
 USUAL_BATCH, USUAL_CHUNK, USUAL_DRAFT = 8, 256, 16  # defaults without measurements
 MAX_BATCH, MAX_CHUNK, MIN_CHUNK = 16, 512, 64
 BATCH_MB = 512  # KV cache limit for a batch larger than USUAL_BATCH
-STALL = 0.2  # maximum seconds that a prefill chunk may delay other streams
+MAX_STALL_S = 0.2  # maximum seconds that a prefill chunk may delay other streams
 PAYS = 0.8  # the batch is doubled if that reduces the cost per token to this share
-FREE = 1.5  # a forward of several rows is cheap if it takes at most this multiple of one row's time
+FREE = 1.5  # a forward pass of several rows is cheap if it takes at most this multiple of one row's time
 THREADS_VERSION = 1  # of the measurement; results of other versions are ignored
-TURN = 5  # consecutive forwards with one thread count
+TURN = 5  # consecutive forward passes with one thread count
 CLEARLY = 0.9  # a thread count is clearly faster if it takes less than this share of the time
 READING_VERSION = 1  # of the measurement; results of other versions are ignored
 FEW, MANY, FAR = 64, 256, 1024  # tokens: timed prefill chunk on slow and on fast machines, and context before it
-QUICK = 0.05  # a machine is fast if it prefills FEW tokens in fewer seconds
-TRIES, PATIENCE = 5, 1.5  # maximum number of runs, and seconds after which no run starts
-ROUNDS = 8  # forwards of a completion after the full prefill chunks: a partial chunk, and the rounds of a line
+FAST_PREFILL_S = 0.05  # a machine is fast if it prefills FEW tokens in fewer seconds
+TRIES, MAX_TUNING_S = 5, 1.5  # maximum number of runs, and seconds after which no run starts
+ROUNDS = 8  # forward passes of a completion after the full prefill chunks: a partial chunk, and the rounds of a line
 DRAFTER = 0.1  # share of the time to first completion that the drafter's prefill takes
 MIN_PROMPT = 256  # smallest prompt budget in tokens
 STEP = 32  # granularity of the prompt budget in tokens
-Seconds = Callable[[float, int, float], float]  # time of a target's forward by rows, batch and context
+Seconds = Callable[[float, int, float], float]  # time of a target's forward pass by rows, batch and context
 _CHOSEN: list[int] = []  # the thread count of this process, once it is chosen
 
 
@@ -76,7 +76,7 @@ def choose_chunk(config: EngineConfig, seconds: Seconds) -> int:
     if config.prefill_chunk or not seconds(1, 1, SHORT):
         return config.prefill_chunk or USUAL_CHUNK
     chunk = MAX_CHUNK
-    while chunk > MIN_CHUNK and seconds(chunk, 1, 0) > STALL:
+    while chunk > MIN_CHUNK and seconds(chunk, 1, 0) > MAX_STALL_S:
         chunk //= 2
     return chunk
 
@@ -183,7 +183,7 @@ def choose_threads(model: LanguageModel, most: int, budget: float = 1.0) -> int:
     while not times[most] or time.perf_counter() - began < budget:
         for threads, found in times.items():
             model.use_threads(threads)
-            time_forward(model, verify)  # the first forward wakes the threads
+            time_forward(model, verify)  # the first forward pass wakes the threads
             found += [time_forward(model, verify) for _ in range(TURN)]
     model.use_threads(1)
     empty_slots(model)
@@ -203,7 +203,7 @@ class ReadingSpeed:
     near: float  # at the start of a text
     far: float  # after `distance` other tokens
     distance: int
-    one: float  # of a forward with one row
+    one: float  # of a forward pass with one row
 
     def seconds(self, tokens: int) -> float:
         """Return the seconds to prefill this many uncached tokens. A token's cost grows with its position."""
@@ -244,8 +244,8 @@ def find_reading(model: LanguageModel, notes: MutableSequence[str]) -> ReadingSp
 def measure_again(model: LanguageModel, notes: MutableSequence[str]) -> ReadingSpeed:
     """Measure the reading speed again and save the minimum of old and new times, in case the machine was busy before.
 
-    An engine does not measure again at its start, because another speed would change the prompt budget and thus the
-    generated text. Cache slot 0 must be free.
+    The speed is not measured again at each startup, because a different result would change the prompt budget and thus
+    the generated text. Cache slot 0 must be free.
     """
     kept, reading = _kept_reading(model), measure_reading(model)
     before = kept.load(notes)
@@ -263,13 +263,13 @@ def _kept_reading(model: LanguageModel) -> Kept[ReadingSpeed]:
 
 
 def measure_reading(model: LanguageModel) -> ReadingSpeed:
-    """Measure the reading speed in about PATIENCE seconds, or in one run if a run takes longer. Empties slot 0."""
+    """Measure the reading speed in about MAX_TUNING_S seconds, or in one run if a run takes longer. Empties slot 0."""
     assert model.cache is not None
     time_rows(model, [FEW], 0, keep=1)  # warm-up: compile kernels, start threads
-    rows = MANY if time_rows(model, [FEW], 0, keep=1) < QUICK else FEW  # both fit in a cache block
+    rows = MANY if time_rows(model, [FEW], 0, keep=1) < FAST_PREFILL_S else FEW  # both fit in a cache block
     distance = min(FAR, model.cache.capacity - rows)
     shapes = ((rows, 0), (rows, distance), (1, distance))
-    visits = [[time_rows(model, [count], start, keep=1) for count, start in shapes] for _ in turns(PATIENCE, TRIES)]
+    visits = [[time_rows(model, [count], start, keep=1) for count, start in shapes] for _ in turns(MAX_TUNING_S, TRIES)]
     model.rollback(0, 0)
     near, far, one = map(min, zip(*visits, strict=True))
     return ReadingSpeed(rows, near, far, distance, one)

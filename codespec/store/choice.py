@@ -27,7 +27,7 @@ NATIVE = "native"
 LARGER, SMALLER = "qwen2.5-coder-1.5b-instruct", "qwen2.5-coder-0.5b-instruct"
 DEFAULTS = (LARGER, SMALLER)  # models that may be the default without a setting; neither needs torch
 LARGEST = "qwen2.5-coder-7b-instruct"  # recommended for fast machines; the 3B model's licence is non-commercial
-SLOWEST = 45.0  # milliseconds per token; a slower model suggests too late
+MAX_TOKEN_MS = 45.0  # milliseconds per token; a slower model suggests too late
 FREE = 0.75  # share of the machine's memory for models, because an editor and other programs need the rest
 ON_PROCESSOR = 2e9  # parameters; a larger target needs a GPU to suggest in time
 
@@ -148,7 +148,7 @@ def decide(memory: int | None, step: float | None, *, gpu: bool = False) -> Reco
     """Return the recommendation for a machine with `memory` bytes and `step` milliseconds per token of the 1.5B model.
 
     None means unknown. On a GPU, recommend the largest model that fits in memory. On a CPU, recommend the 7B or 1.5B
-    model if it fits and takes at most SLOWEST ms per token, else the 0.5B model if it fits, else the starter pair.
+    model if it fits and takes at most MAX_TOKEN_MS ms per token, else the 0.5B model if it fits, else the starter pair.
     """
     fitting = [advice.target for advice in read_advice() if advice.gigabytes * 1e9 <= FREE * (memory or 0)]
     if gpu and fitting and read_catalogue()[fitting[-1]].parameters > ON_PROCESSOR:
@@ -165,15 +165,15 @@ def decide(memory: int | None, step: float | None, *, gpu: bool = False) -> Reco
         return Recommendation(SMALLER, "the native kernels are not built here")
     largest = read_catalogue()[LARGEST]
     predicted = predict_step(largest, step)
-    if predicted is not None and predicted <= SLOWEST and largest.memory <= FREE * memory:
+    if predicted is not None and predicted <= MAX_TOKEN_MS and largest.memory <= FREE * memory:
         return Recommendation(LARGEST, f"a token of the 7B model will take {predicted:.0f} ms here")
     took = f"a token of the 1.5B model takes {step:.0f} ms here"
-    return Recommendation(LARGER, took) if step <= SLOWEST else Recommendation(SMALLER, took)
+    return Recommendation(LARGER, took) if step <= MAX_TOKEN_MS else Recommendation(SMALLER, took)
 
 
 def takes_larger() -> bool:
     """Return whether LARGER fits in memory, so that the choice among DEFAULTS depends on this machine's speed."""
-    return decide(machine_memory(), SLOWEST).model == LARGER
+    return decide(machine_memory(), MAX_TOKEN_MS).model == LARGER
 
 
 def predict_step(entry: Entry, step: float | None) -> float | None:

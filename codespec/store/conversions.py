@@ -33,10 +33,10 @@ FORMAT = 1  # version of converted folders; a folder of another version is conve
 SOURCE = "codespec_source"  # key in a converted folder's config.json: the origin of its weights
 # Keys below SOURCE: the SHA-256 of the GGUF file, or of each weight file, of the model that the folder was made from.
 BASE_FILE, BASE_WEIGHTS = "base_sha256", "base_weights"
-SETTLED = 2.0  # seconds after a file's mtime in which another write might leave the mtime unchanged
+MTIME_GRANULARITY_S = 2.0  # seconds after a file's mtime in which another write might leave the mtime unchanged
 START = (sys.executable, "-P", "-m")
-STARTUP, SLOWEST = 300.0, 2e6  # timeout of a converter: seconds to start, and bytes per second that it must reach
-PATIENCE, BAR = 3.0, "{desc} {percentage:3.0f}%|{bar}|"  # the progress bar: seconds before it appears, and its format
+START_TIMEOUT_S, MIN_BYTES_PER_S = 300.0, 2e6  # the timeout of a converter grows with its input
+BAR_DELAY_S, BAR = 3.0, "{desc} {percentage:3.0f}%|{bar}|"  # of the progress bar
 NO_SPACE = os.strerror(errno.ENOSPC)
 SHARE = re.compile(r"[01]\.\d{4}")  # a converter's progress on stdout
 SHA256 = re.compile("[0-9a-f]{64}")
@@ -239,7 +239,7 @@ def _is_complete(folder: Path) -> bool:
 
 def run_converter(conversion: Conversion, folder: Path) -> None:
     """Run the converter, which writes to `folder`; raise ModelError if the converter fails, crashes or is too slow."""
-    seconds = STARTUP + conversion.nbytes / SLOWEST
+    seconds = START_TIMEOUT_S + conversion.nbytes / MIN_BYTES_PER_S
     command = [*START, conversion.module, *conversion.sources, str(folder), conversion.digest]
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True)
@@ -277,7 +277,7 @@ def _show_progress(process: subprocess.Popen[str]) -> None:
     from tqdm import tqdm
 
     assert process.stdout is not None
-    bar = tqdm(total=1.0, desc="codespec: converting", bar_format=BAR, delay=PATIENCE, disable=None)
+    bar = tqdm(total=1.0, desc="codespec: converting", bar_format=BAR, delay=BAR_DELAY_S, disable=None)
     with process.stdout as lines, bar:
         for line in lines:
             if SHARE.fullmatch(line.strip()):
@@ -328,7 +328,7 @@ def hash_once(file: Path) -> str:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
     except Unreadable as error:
         raise ModelError(f"{file} can't be used ({error})", "remove this file, or fetch the model again") from error
-    if time.time_ns() - state.st_mtime_ns > SETTLED * 1e9:
+    if time.time_ns() - state.st_mtime_ns > MTIME_GRANULARITY_S * 1e9:
         known.pop(place, None)
         index.save({**dict(list(known.items())[1 - MAX_INDEXED :]), place: [*mark, digest]}, [])
     return digest

@@ -18,7 +18,7 @@ Say = Callable[[str], None]  # takes one line for the user
 Tell = Callable[[int], None]  # takes a percentage
 
 MARGIN = 50_000_000  # bytes that stay free on the disk
-EVERY = 0.5  # seconds between two measurements of a growing folder
+MEASURE_INTERVAL_S = 0.5  # seconds between two measurements of a growing folder
 
 
 def say(*lines: str) -> None:
@@ -75,7 +75,7 @@ def watched(folder: Path, size: int, tell: Tell) -> Iterator[None]:
             if percent > reported:
                 tell(percent)
                 reported = percent
-            if over.wait(EVERY):
+            if over.wait(MEASURE_INTERVAL_S):
                 return
 
     thread = threading.Thread(target=watch, daemon=True)

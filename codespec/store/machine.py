@@ -38,7 +38,7 @@ CACHE_SHARE = 4  # 1/4 of cache_mb is for concurrent requests; the rest is for i
 # Without cache_mb: one slot for each concurrent request, or up to IDLE_FACTOR while all take at most IDLE_MB megabytes.
 IDLE_FACTOR, IDLE_MB = 4, 256
 MEASURE = (sys.executable, "-P", "-m", "codespec.startup.step_speed")
-LONGEST = 120.0  # seconds; timeout of a speed measurement
+MEASURE_TIMEOUT_S = 120.0  # seconds; timeout of a speed measurement
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ def measure_step(say: Say) -> float | None:
     try:
         done = subprocess.run(
             MEASURE, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
-            timeout=LONGEST, check=True,
+            timeout=MEASURE_TIMEOUT_S, check=True,
         )  # fmt: skip
         write_step(float(done.stdout.split()[-1]))
         return read_step()

@@ -23,8 +23,8 @@ from codespec.text.tokenizer import TextTokenizer
 HEAD = 128  # characters that identify the start of a window
 PLACES = 4  # cached starts of windows in one document
 MAX_TAIL = 64  # tokens
-PAUSE = 5.0  # seconds without a prompt after which typing counts as paused
-OLDEST = 60.0  # maximum seconds to keep snippets while the user types
+TYPING_PAUSE_S = 5.0  # seconds without a prompt after which typing counts as paused
+MAX_SNIPPET_AGE_S = 60.0  # maximum seconds to keep snippets while the user types
 MAX_DOCUMENTS = 256
 MAX_CHARS = 8  # assumed maximum of characters per token; code has 2 to 5
 Snippets = Sequence[tuple[str, str]]  # (path, text)
@@ -73,7 +73,7 @@ class Layout:
         if block.path != path or len(block.ids) > room or bool(block.snippets) != bool(snippets):
             return False
         # New snippets wait until the user pauses, because the model would have to read the whole prompt again.
-        typing = self.now - self.used <= PAUSE and self.now - block.made <= OLDEST
+        typing = self.now - self.used <= TYPING_PAUSE_S and self.now - block.made <= MAX_SNIPPET_AGE_S
         return typing or block.snippets == tuple(snippets)
 
 

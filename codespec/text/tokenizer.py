@@ -214,7 +214,7 @@ class TextTokenizer:
             raise TokenizerError("the tokenizer fails on the text", "change the text, or use another model") from error
 
     def _plan(self, text: str, batch: list[str]) -> list[int | bytes]:
-        """Append parts of a text to `batch`; return the indices of these parts, and the bytes to encode one by one."""
+        """Append a text's parts for batched encoding; return the parts' indices, and the bytes to encode singly."""
         # Invalid UTF-8 and the space marker are encoded byte by byte. A string that is a control token or a byte piece
         # is split after its first character.
         if not self._trouble.search(text):

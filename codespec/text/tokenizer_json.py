@@ -28,7 +28,7 @@ from codespec.errors import TokenizerError
 from codespec.files import parse_json
 
 Document = Mapping[str, Any]
-Kind = Literal["byte-level", "sentencepiece", "unigram"]
+TokenizerKind = Literal["byte-level", "sentencepiece", "unigram"]
 DummyPrefix = Literal["never", "always", "unless_space"]
 
 _NESTED = ("normalizers", "pretokenizers", "decoders", "processors")
@@ -52,7 +52,7 @@ _MARKER = re.compile(
 )
 _FIRST = ("<", "[", "▁")  # first characters of markers, a quick test for the 150,000 tokens of a vocabulary
 _NAMED = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token")
-SECONDS = 10.0  # to split the short texts; real expressions take some hundredths of a second, plus the process start
+SPLIT_TIMEOUT_S = 10.0  # to start a process and split the short texts, which takes real expressions hundredths
 SHORT, LONG = 40, 4096  # lengths of repetitions: exponential time shows in short ones, cubic time in long ones
 MAX_CHARACTERS = 32  # characters of the expressions that are tried too
 _WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
@@ -74,7 +74,7 @@ _TRIED = "aA0 \n\t._-(\"'=/é中\u0301\U0001f600"
 class TokenizerFacts:
     """Properties of a tokenizer that decide which bytes a token id represents."""
 
-    kind: Kind
+    kind: TokenizerKind
     marker: str  # the character for a space in token strings, or "" if spaces are not replaced
     byte_fallback: bool
     dummy_prefix: DummyPrefix  # when the tokenizer puts a space before a text
@@ -185,7 +185,7 @@ def _types(document: Document, section: str) -> list[str]:
     return [str(part["type"]) for part in _components(document.get(section))]
 
 
-def _kind(document: Document, model: Document) -> Kind:
+def _kind(document: Document, model: Document) -> TokenizerKind:
     name = str(model.get("type") or ("BPE" if "merges" in model else "unknown"))
     if model.get("continuing_subword_prefix") or model.get("end_of_word_suffix") or name == "WordPiece":
         raise TokenizerError(f"the {name} tokenizer loses spaces", "use a model with a byte-level tokenizer")
@@ -317,13 +317,13 @@ def _learned(model: Document, names: set[str]) -> set[str]:
 
 
 def try_out(pre_tokenizer: Any) -> None:
-    """Raise TokenizerError if a pre-tokenizer crashes on short test texts or takes more than SECONDS to split them."""
+    """Raise TokenizerError if a pre-tokenizer crashes on short test texts or takes more than SPLIT_TIMEOUT_S."""
     if KNOWN.issuperset(_expressions(pre_tokenizer)):
         return
     command = [sys.executable, "-P", "-m", "codespec.text.tokenizer_json"]
     try:
         done = subprocess.run(
-            command, input=json.dumps(pre_tokenizer).encode(), capture_output=True, timeout=SECONDS, check=False
+            command, input=json.dumps(pre_tokenizer).encode(), capture_output=True, timeout=SPLIT_TIMEOUT_S, check=False
         )
     except subprocess.TimeoutExpired as error:
         raise TokenizerError("the tokenizer's regular expression is too slow", "choose another model") from error
@@ -357,7 +357,7 @@ def _expressions(part: Any) -> Iterator[str]:
 def main() -> None:
     """Split the short test texts with a pre-tokenizer that is read from stdin."""
     if hasattr(signal, "alarm"):
-        signal.alarm(2 * int(SECONDS))  # in case the parent process is gone
+        signal.alarm(2 * int(SPLIT_TIMEOUT_S))  # in case the parent process is gone
     pre_tokenizer = parse_json(sys.stdin.buffer.read())
     model = {"type": "BPE", "vocab": {}, "merges": []}
     tokenizer: Any = Tokenizer.from_str(json.dumps({"version": "1.0", "model": model, "pre_tokenizer": pre_tokenizer}))

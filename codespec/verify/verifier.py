@@ -117,7 +117,7 @@ class Verifier:
         self._held = held_vocabulary(target.tokenizer)
 
     def verify(self, turns: collections.abc.Sequence[Turn]) -> list[Verdict | None]:
-        """Run all turns in one forward, roll back rejected rows, and return the verdicts (None during prefill)."""
+        """Run all turns in one forward pass, roll back rejected rows, and return the verdicts (None during prefill)."""
         views = self._views(turns, self.target.step([self._rows(turn) for turn in turns]))
         verdicts = [None if view is None else self._judge(turn, view) for turn, view in zip(turns, views, strict=True)]
         for turn, verdict in zip(turns, verdicts, strict=True):

@@ -281,7 +281,7 @@ class LexedWindow:
         lexer.forget(last.pos)
         newline = lexer.text.rfind(b"\n", last.pos)
         while newline > last.pos and lexer.text.endswith((b"\\", b"\\\r"), newline - 2, newline):
-            newline = lexer.text.rfind(b"\n", last.pos, newline)  # a backslash and its line end are one event
+            newline = lexer.text.rfind(b"\n", last.pos, newline)  # a backslash and its line ending are one event
         if newline > last.pos:
             last = self.checkpoint = lexer.run(last, newline)
         return lexer.run(last, len(lexer.text))

@@ -122,7 +122,7 @@ class Daemon:
             self._report("unwell", str(error))
 
     async def send_files(self, body: Mapping[str, Any]) -> None:
-        """Send files to copy drafts from, without starting a daemon. Raises DaemonError."""
+        """Send a running daemon the files that drafts may be copied from. Raises DaemonError if no daemon runs."""
         await self._answers.wait()
         await self._parts()[0].send_files(body, self._session_of(body))
 

@@ -38,7 +38,7 @@ _converter = cache(default_converter)  # shared by all connections: it compiles 
 
 
 class Server(LanguageServer):
-    """The server of one connection. `copilot` marks a client that expects Copilot's server."""
+    """The language server for one connection. `copilot` marks a client that expects Copilot's server."""
 
     def __init__(self, daemons: Daemons, defaults: EditorSettings, *, copilot: bool = False) -> None:
         super().__init__(

@@ -82,7 +82,7 @@ def test_a_pair_that_cannot_work_is_told_and_ends_with_2(
     [
         (["--target", "nowhere"], "There is no model folder nowhere: give a folder"),
         (["--target", "nobody/nothing"], "can't be downloaded from the hub"),
-        (["--drafter", "none"], "The drafter is none, so there is no pair to check: name a drafter"),
+        (["--drafter", "none"], "No drafter is selected, so there is no pair to check: name a drafter"),
         (["--files", "gone.py"], "gone.py can't be read (No such file or directory): check the path."),
         (["--config", "gone.toml"], "The configuration file gone.toml can't be read"),
         (["--target", "empty"], "empty has no config.json: give a folder"),

@@ -42,7 +42,7 @@ def files() -> Iterator[IgnoreFiles]:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file is excluded while git is too slow, which a busy machine makes it."""
-    monkeypatch.setattr(git_ignore, "SECONDS", 600.0)
+    monkeypatch.setattr(git_ignore, "GIT_TIMEOUT_S", 600.0)
 
 
 @pytest.fixture(params=["git", "pathspec"])
@@ -193,7 +193,7 @@ def test_a_git_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     slow.write_text(f"#!/bin/sh\necho $$ >> {tmp_path}/started\nexec sleep 600\n")
     slow.chmod(0o755)
     monkeypatch.setattr(git_ignore, "find_git", lambda: str(slow))
-    monkeypatch.setattr(git_ignore, "SECONDS", 0.3)
+    monkeypatch.setattr(git_ignore, "GIT_TIMEOUT_S", 0.3)
     for _ in range(3):
         assert "because git took more than" in files.reason(top / "a.py", [])
     (process,) = map(int, (tmp_path / "started").read_text().split())

@@ -116,8 +116,8 @@ def test_prompts_are_told_from_writing() -> None:
 def test_waiting_for_a_slot_is_part_of_the_whole() -> None:
     """Five requests, four slots: one waits until another finishes."""
     done, _ = complete(None, count=5)
-    waits = sorted(choice.stats.queue_ms for choice in done)
-    assert waits[3] < 0.5 * waits[4], "four began at once"
+    longest = max(choice.stats.queue_ms for choice in done)
+    assert longest >= min(choice.stats.decode_ms for choice in done)
     assert all(0 <= c.stats.queue_ms <= c.stats.first_piece_ms <= c.stats.total_ms for c in done)
 
 

@@ -94,7 +94,7 @@ def test_two_editors_start_one_and_a_dead_one_comes_back(begun: Path) -> None:
 
 
 def test_one_that_is_too_busy_to_answer_is_waited_for(begun: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(daemon_client, "HEALTH_SECONDS", 0.4)
+    monkeypatch.setattr(daemon_client, "HEALTH_TIMEOUT_S", 0.4)
 
     async def scenario() -> None:
         settings = EditorSettings(url=f"http://127.0.0.1:{free_port()}", budget_ms=60_000)

@@ -9,7 +9,7 @@ import pytest
 
 from codespec.api.types import Completion, CompletionRequest, DoneEvent, RoundEvent, Stats, TextEvent
 from codespec.engine.job import Job, Message, Priority, RequestHandle, answers, follow_up
-from codespec.engine.queue import MAX_AGE, MAX_DOCUMENTS, NOTE, PrefetchCache
+from codespec.engine.queue import MAX_DOCUMENTS, MAX_PREFETCH_AGE_S, NOTE, PrefetchCache
 from codespec.errors import ServeError
 from codespec.server.daemon import Loaded
 from tests.server.fakes import FakeEngine, answer, thread_of
@@ -260,8 +260,8 @@ def test_it_is_kept_for_a_while_one_a_document() -> None:
         cache.put(replace(REQUEST, document=str(number)), messages("x"), 0.0)
     assert len(cache) == MAX_DOCUMENTS
     assert not cache.take(RequestHandle(replace(REQUEST, document="0")), 1.0)
-    assert cache.take(RequestHandle(replace(REQUEST, document="1")), MAX_AGE - 1)
-    assert not cache.take(RequestHandle(replace(REQUEST, document="1")), MAX_AGE - 1), "it is given once"
-    assert not cache.take(RequestHandle(replace(REQUEST, document="2")), MAX_AGE + 1)
+    assert cache.take(RequestHandle(replace(REQUEST, document="1")), MAX_PREFETCH_AGE_S - 1)
+    assert not cache.take(RequestHandle(replace(REQUEST, document="1")), MAX_PREFETCH_AGE_S - 1), "it is given once"
+    assert not cache.take(RequestHandle(replace(REQUEST, document="2")), MAX_PREFETCH_AGE_S + 1)
     assert not cache.take(RequestHandle(replace(REQUEST, document="3"), Priority.WARM_UP), 1.0)
     assert cache.take(RequestHandle(replace(REQUEST, document="3")), 1.0), "a warm-up takes nothing"

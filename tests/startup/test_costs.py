@@ -21,7 +21,7 @@ __all__ = ["recorder"]
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(timing, "BUDGET", 0.05)
+    monkeypatch.setattr(timing, "TIMING_BUDGET_S", 0.05)
     return tmp_path / "codespec" / "costs"
 
 

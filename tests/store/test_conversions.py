@@ -27,7 +27,7 @@ class Terminal(io.StringIO):
 
 def convert(folder: Path, monkeypatch: pytest.MonkeyPatch, code: str, stderr: io.StringIO | None = None) -> None:
     """Run `code` as a converter with a short time limit."""
-    monkeypatch.setattr(conversions, "PATIENCE", 0.0)
+    monkeypatch.setattr(conversions, "BAR_DELAY_S", 0.0)
     monkeypatch.setattr(conversions, "START", (sys.executable, "-c", code))
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stderr", stderr or sys.stderr)
@@ -58,7 +58,7 @@ def test_what_takes_too_long_is_never_taken_for_a_crash(tmp_path: Path, monkeypa
             time.sleep(0.5)
 
     monkeypatch.setattr(conversions.threading, "Timer", Slow)
-    monkeypatch.setattr(conversions, "STARTUP", 0.01)
+    monkeypatch.setattr(conversions, "START_TIMEOUT_S", 0.01)
     with pytest.raises(ModelError, match=r"^It failed within 0 s: use another\.$"):
         convert(tmp_path, monkeypatch, "import time; time.sleep(60)")
 

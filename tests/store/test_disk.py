@@ -21,7 +21,7 @@ def wait_until(happened: Callable[[], bool]) -> None:
 
 
 def test_it_rises_and_never_falls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk, "EVERY", 0.01)
+    monkeypatch.setattr(disk, "MEASURE_INTERVAL_S", 0.01)
     told: list[int] = []
     file = tmp_path / "part"
     with disk.watched(tmp_path, 200, told.append):

@@ -106,8 +106,8 @@ def test_a_file_written_just_now_is_not_trusted_by_its_time(tmp_path: Path, home
 
 
 def test_what_takes_too_long_is_given_up(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conversions, "STARTUP", 0.001)
-    monkeypatch.setattr(conversions, "SLOWEST", 1e12)
+    monkeypatch.setattr(conversions, "START_TIMEOUT_S", 0.001)
+    monkeypatch.setattr(conversions, "MIN_BYTES_PER_S", 1e12)
     with pytest.raises(ModelError, match=r"could not be converted within 0 s: use a folder of the model"):
         convert_gguf(write_model(tmp_path / "m.gguf"))
     assert not [path for path in home.iterdir() if path.is_dir()]

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from codespec.api.types import Owner
 from codespec.text.fim import (
     MAX_DOCUMENTS,
+    MAX_SNIPPET_AGE_S,
     MAX_TAIL,
-    OLDEST,
-    PAUSE,
+    TYPING_PAUSE_S,
     Layout,
     Layouts,
     TokenPrompt,
@@ -123,16 +123,16 @@ class TestPrompts:
     def test_new_snippets_wait_while_somebody_types(self) -> None:
         layout = Layout()
         first = self.prompts(layout, 5000, snippets=self.snippets)
-        layout.now = PAUSE - 1
+        layout.now = TYPING_PAUSE_S - 1
         second = self.prompts(layout, 5001, snippets=self.snippets[::-1])
         assert self.shared(first, second) > 0.95
-        layout.now += PAUSE + 1
+        layout.now += TYPING_PAUSE_S + 1
         assert self.shared(second, self.prompts(layout, 5002, snippets=self.snippets[::-1])) < 0.2
 
     def test_but_not_for_ever(self) -> None:
         layout, changes = Layout(), []
         before = self.prompts(layout, 5000, snippets=self.snippets)
-        for second in range(1, int(2.5 * OLDEST), 3):
+        for second in range(1, int(2.5 * MAX_SNIPPET_AGE_S), 3):
             layout.now = second
             prompt = self.prompts(layout, 5000, snippets=(("b.py", f"b = {second}\n"),))
             changes.append(self.shared(before, prompt) < 0.9)
