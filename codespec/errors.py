@@ -122,9 +122,9 @@ class ServeError(CodespecError):
 class DaemonError(CodespecError):
     """Raised by the client if the daemon refuses a request, can't be reached or is not trusted."""
 
-    def __init__(self, problem: Fault | str, fix: str = "", again: float | None = None, status: int = 0) -> None:
+    def __init__(self, problem: Fault | str, fix: str = "", retry_after: float | None = None, status: int = 0) -> None:
         super().__init__(problem, fix)
-        self.again = again  # seconds to wait before a retry, or None if a retry is useless
+        self.retry_after = retry_after  # seconds to wait before a retry, or None if a retry is useless
         self.status = status  # HTTP status, or 0 if there was no reply
 
 

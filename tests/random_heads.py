@@ -9,7 +9,7 @@ from safetensors.torch import save
 from torch import nn
 
 from codespec.backends.heads.checkpoint import Head, LoadedHead, target_parts
-from codespec.backends.heads.config import HeadConfig, Kind
+from codespec.backends.heads.config import HeadConfig, HeadKind
 from codespec.backends.heads.networks import DFlash, Eagle3
 from codespec.backends.torch.model import TorchModel
 
@@ -17,7 +17,7 @@ BLOCK = 5
 
 
 @torch.no_grad()
-def random_head(target: TorchModel, kind: Kind, seed: int = 0, *, draft_vocab: int = 0) -> LoadedHead:
+def random_head(target: TorchModel, kind: HeadKind, seed: int = 0, *, draft_vocab: int = 0) -> LoadedHead:
     """Return a random head as if it had been loaded: four heads of 32 and an MLP of 96, reading the target's first and
     last layer. Its weights are large, so that rows differ.
     """

@@ -155,10 +155,10 @@ async def _refusal(reply: HttpReply) -> DaemonError:
     fault = quoted(message) if message else Fault("", f"The daemon returned HTTP {reply.status}", "see its log")
     wait = reply.headers.get("retry-after", "")
     known = wait.isascii() and wait.isdigit() and reply.status in (429, 503)
-    again = min(float(wait), MAX_RETRY_AFTER_S) if known else None
+    retry_after = min(float(wait), MAX_RETRY_AFTER_S) if known else None
     if reply.status == 400:
         fault = replace(fault, field=of_error(report, "field"))
-    return DaemonError(fault, again=again, status=reply.status)
+    return DaemonError(fault, retry_after=retry_after, status=reply.status)
 
 
 def read_health(status: int, report: dict[str, Any]) -> Health:

@@ -135,7 +135,7 @@ class Starter:
             self._file("pid").write_text(str(process.pid))
         while not self._answers(await self._client.health()):
             if process.poll() is not None:
-                raise DaemonError(self._died("The daemon exited immediately", process.returncode), again=1.0)
+                raise DaemonError(self._died("The daemon exited immediately", process.returncode), retry_after=1.0)
             self._check_time(end)
             await asyncio.sleep(POLL_EVERY)
 

@@ -19,7 +19,7 @@ from aiohttp import web
 from codespec.api.limits import MAX_BODY
 from codespec.errors import RequestError
 from codespec.files import parse_json
-from codespec.server.chat_template_process import MAX_ADDED, SECONDS
+from codespec.server.chat_template_process import MAX_ADDED, RENDER_TIMEOUT_S
 from codespec.server.wire import clip
 from codespec.text.tokenizer_json import token_content
 from codespec.user_folders import TOKEN_VARIABLE
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from codespec.text.tokenizer import TextTokenizer
 
 COMMAND = (sys.executable, "-P", "-m", "codespec.server.chat_template_process")
-START_SECONDS = 60.0  # its imports take one or two seconds, or ten on a busy machine
+START_TIMEOUT_S = 60.0  # its imports take one or two seconds, or ten on a busy machine
 MAX_REPLY = 12 * (2 * MAX_BODY + MAX_ADDED)  # bytes: JSON takes up to twelve for a character
 _WRONG = "messages can't be rendered by the model's chat template"
 _FREE = (*range(0xFDD0, 0xFDF0), *range(0xF0000, 0xF1000))  # placeholders: noncharacters, then private-use characters
@@ -110,14 +110,14 @@ class ChatTemplates:
         try:
             process = await self._running()
             assert process.stdin is not None and process.stdout is not None
-            async with asyncio.timeout(SECONDS):
+            async with asyncio.timeout(RENDER_TIMEOUT_S):
                 process.stdin.write(json.dumps(conversation).encode() + b"\n")
                 await process.stdin.drain()
                 reply: dict[str, Any] = parse_json(await process.stdout.readline())
                 return reply
         except (TimeoutError, ConnectionError, ValueError) as error:  # ValueError: the reply is cut or too long
             late = isinstance(error, TimeoutError)
-            why = f"the template takes longer than {SECONDS} s" if late else "the template process crashed"
+            why = f"the template takes longer than {RENDER_TIMEOUT_S} s" if late else "the template process crashed"
             raise RequestError(f"{_WRONG} ({why}): use /v1/completions or another model.", "messages") from error
 
     async def _running(self) -> asyncio.subprocess.Process:
@@ -133,7 +133,7 @@ class ChatTemplates:
                 limit=MAX_REPLY,
             )
             assert self._process.stdout is not None
-            async with asyncio.timeout(START_SECONDS):
+            async with asyncio.timeout(START_TIMEOUT_S):
                 await self._process.stdout.readline()
         return self._process
 

@@ -20,7 +20,7 @@ from codespec.files import parse_json
 if TYPE_CHECKING:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-SECONDS = 5  # per conversation: real templates take a few milliseconds
+RENDER_TIMEOUT_S = 5  # per conversation: real templates take a few milliseconds
 MEMORY = 1 << 29  # bytes, in addition to those of the imported packages
 MAX_ADDED = 1 << 20  # characters that a template may add to twice the messages
 
@@ -45,7 +45,7 @@ def main() -> None:
     bound_memory(MEMORY)
     _write({})
     for line in sys.stdin.buffer:
-        signal.alarm(2 * SECONDS)  # if the daemon, which kills this process sooner, is gone
+        signal.alarm(2 * RENDER_TIMEOUT_S)  # if the daemon, which kills this process sooner, is gone
         _write(render(parse_json(line)))
         signal.alarm(0)
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from codespec.engine.engine import Engine
 
 MAX_CALLS = 64  # functions that wait for the end of a round
-PREFETCH_DELAY = 0.15  # seconds after a finished text; the user's next keystroke usually comes sooner
+PREFETCH_DELAY_S = 0.15  # seconds after a finished text; the user's next keystroke usually comes sooner
 
 
 class EngineThread(Source):
@@ -157,7 +157,7 @@ class EngineThread(Source):
         if self.loaded is not None:
             engine.metrics = self.loaded.metrics
             loaded = replace(loaded, metrics=engine.metrics)
-        self.use(engine, PREFETCH_DELAY if loaded.prefetch else None)
+        self.use(engine, PREFETCH_DELAY_S if loaded.prefetch else None)
         self.loaded, self.state = loaded, "ready"
         self._post_to_loop(self._ready.set)
         return True

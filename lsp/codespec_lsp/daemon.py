@@ -202,10 +202,10 @@ class Daemon:
                     return
             except DaemonError as error:
                 self._answered()
-                if error.again is None:
+                if error.retry_after is None:
                     raise
                 self._report("starting", str(error))
-                await asyncio.sleep(min(error.again, MAX_RETRY_S))
+                await asyncio.sleep(min(error.retry_after, MAX_RETRY_S))
         raise DaemonError("The daemon exited repeatedly during completion", "read daemon-PORT.log in the state folder")
 
     def _take(
@@ -381,9 +381,9 @@ class LookupFiles:
             except Absent:
                 await asyncio.sleep(FILES_RETRY_S)
             except DaemonError as error:
-                if error.again is None:
+                if error.retry_after is None:
                     return
-                await asyncio.sleep(max(FILES_RETRY_S, error.again))
+                await asyncio.sleep(max(FILES_RETRY_S, error.retry_after))
 
     def _bodies(self, files: Iterable[tuple[str, str]]) -> list[FileBody]:
         """Return request bodies for files of up to MAX_TOGETHER characters in all, without lines that hold secrets."""

@@ -19,7 +19,7 @@ from transformers import Qwen3Config
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm, Qwen3RotaryEmbedding, apply_rotary_pos_emb
 
 from codespec.backends.heads.checkpoint import LoadedHead, load_head, target_parts
-from codespec.backends.heads.config import Kind, spread_layers, usual_layers
+from codespec.backends.heads.config import HeadKind, spread_layers, usual_layers
 from codespec.backends.heads.drafting import DFlashRunner, Eagle3Runner, make_runner
 from codespec.backends.language_model import Rows
 from codespec.backends.torch.model import TorchModel
@@ -92,7 +92,7 @@ def public_dflash(folder: Path, count: int, **change: Any) -> Weights:
     return weights
 
 
-PUBLIC: dict[Kind, Callable[..., Weights]] = {"eagle3": public_eagle3, "dflash": public_dflash}
+PUBLIC: dict[HeadKind, Callable[..., Weights]] = {"eagle3": public_eagle3, "dflash": public_dflash}
 
 
 def write(folder: Path, config: dict[str, Any], weights: Weights) -> None:
@@ -227,7 +227,9 @@ def test_layers_that_the_files_do_not_name() -> None:
         ("eagle3", {"head_dim": 15}, "has unsupported dimensions"),
     ],
 )
-def test_what_is_refused(kind: Kind, change: dict[str, Any], wanted: str, target: TorchModel, tmp_path: Path) -> None:
+def test_what_is_refused(
+    kind: HeadKind, change: dict[str, Any], wanted: str, target: TorchModel, tmp_path: Path
+) -> None:
     PUBLIC[kind](tmp_path, target.spec.vocab_size, **change)
     with pytest.raises(ModelError, match=wanted) as raised:
         load_head(tmp_path, target)

@@ -12,7 +12,7 @@ import torch
 
 from codespec.api.config import SHIPPED
 from codespec.api.types import Completion, FinishReason
-from codespec.backends.heads.config import Kind
+from codespec.backends.heads.config import HeadKind
 from codespec.backends.heads.drafting import HeadRunner, make_runner
 from codespec.backends.language_model import Rows
 from codespec.backends.loader import load_model
@@ -29,7 +29,7 @@ TARGETS = (
     ("llama", "gpt2", "float32"),
     ("qwen3", "qwen", "bfloat16"),
 )
-every_kind = pytest.mark.parametrize("kind", get_args(Kind))
+every_kind = pytest.mark.parametrize("kind", get_args(HeadKind))
 
 
 @cache
@@ -43,16 +43,16 @@ def plain(architecture: str, tokenizer: str, dtype: str) -> list[Completion]:
     return run(engine, varied_requests(), together=False, speculate=False)
 
 
-def engine_with_head(kind: Kind, architecture: str, tokenizer: str, dtype: str, **settings: object) -> Engine:
+def engine_with_head(kind: HeadKind, architecture: str, tokenizer: str, dtype: str, **settings: object) -> Engine:
     one = target(architecture, tokenizer, dtype)
     return build(one, head=random_head(one, kind), proposers="head", **settings)
 
 
 @pytest.mark.parametrize(
     "kind,architecture,tokenizer,dtype",
-    [(kind, *target) for number, kind in enumerate(get_args(Kind)) for target in TARGETS[: 1 if number else None]],
+    [(kind, *target) for number, kind in enumerate(get_args(HeadKind)) for target in TARGETS[: 1 if number else None]],
 )
-def test_on_equals_off(kind: Kind, architecture: str, tokenizer: str, dtype: str) -> None:
+def test_on_equals_off(kind: HeadKind, architecture: str, tokenizer: str, dtype: str) -> None:
     wanted = texts(plain(architecture, tokenizer, dtype))
     engine = engine_with_head(kind, architecture, tokenizer, dtype)
     done = run(engine, varied_requests())
@@ -64,7 +64,7 @@ def test_on_equals_off(kind: Kind, architecture: str, tokenizer: str, dtype: str
 
 
 @every_kind
-def test_rejection_and_policies_leave_the_text_alone(kind: Kind) -> None:
+def test_rejection_and_policies_leave_the_text_alone(kind: HeadKind) -> None:
     case = ("llama", "gpt2", "float32")
     wanted = texts(plain(*case))
     for policy in ("cost+syntax", "fixed:9"):
@@ -93,8 +93,8 @@ class Witness(HeadProposer):
         """Keep nothing of a sequence."""
 
 
-@pytest.mark.parametrize(("kind", "batch"), [*zip(get_args(Kind), (1, 8), strict=True)])
-def test_what_it_remembers_is_what_it_would_read(kind: Kind, batch: int) -> None:
+@pytest.mark.parametrize(("kind", "batch"), [*zip(get_args(HeadKind), (1, 8), strict=True)])
+def test_what_it_remembers_is_what_it_would_read(kind: HeadKind, batch: int) -> None:
     """After drafts, rejections, alternatives, pauses and cached prompts, its draft equals that of a head that reads the
     whole text again.
     """
@@ -118,7 +118,7 @@ def test_what_it_remembers_is_what_it_would_read(kind: Kind, batch: int) -> None
 
 
 @every_kind
-def test_a_head_reads_ahead_in_a_warm_up(kind: Kind) -> None:
+def test_a_head_reads_ahead_in_a_warm_up(kind: HeadKind) -> None:
     engine = engine_with_head(kind, "llama", "gpt2", "float32")
     request = varied_requests()[4]
     long = replace(request, prefix="".join(prompts()))
@@ -132,7 +132,7 @@ def test_a_head_reads_ahead_in_a_warm_up(kind: Kind) -> None:
 
 
 @every_kind
-def test_a_draft_keeps_to_its_cap_and_to_what_is_spelled(kind: Kind) -> None:
+def test_a_draft_keeps_to_its_cap_and_to_what_is_spelled(kind: HeadKind) -> None:
     engine = engine_with_head(kind, "llama", "gpt2", "float32")
     seen: list[tuple[Cap, Draft]] = []
     (inner,) = engine.proposers
@@ -154,7 +154,7 @@ def test_a_draft_keeps_to_its_cap_and_to_what_is_spelled(kind: Kind) -> None:
 
 
 @every_kind
-def test_on_equals_off_over_device_steps(kind: Kind) -> None:
+def test_on_equals_off_over_device_steps(kind: HeadKind) -> None:
     """Padding, buckets and static buffers do not mix a head's features."""
     one = device_model("llama", "gpt2", "float32", seed=5)
     wanted = texts(run(build(one, max_batch=1), varied_requests(), together=False, speculate=False))
@@ -183,7 +183,7 @@ def test_on_equals_off_over_device_steps(kind: Kind) -> None:
 def test_heads_read_one_target_in_turn() -> None:
     target("llama", "gpt2", "float32").tap((1,))
     wanted = texts(plain("llama", "gpt2", "float32"))
-    for kind in get_args(Kind):
+    for kind in get_args(HeadKind):
         engine = engine_with_head(kind, "llama", "gpt2", "float32")
         assert texts(run(engine, varied_requests())) == wanted
 

@@ -136,7 +136,7 @@ def test_a_daemon_that_works_is_not_suspected() -> None:
     run_virtually(scenario())
 
 
-@pytest.mark.parametrize("error", [DaemonError("It is starting.", again=1.0), Absent("It is gone.")])
+@pytest.mark.parametrize("error", [DaemonError("It is starting.", retry_after=1.0), Absent("It is gone.")])
 def test_a_refusal_is_a_word_too(error: DaemonError) -> None:
     async def scenario() -> None:
         scene = Scene()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from codespec.server.chat_template_process import MAX_ADDED, SECONDS
+from codespec.server.chat_template_process import MAX_ADDED, RENDER_TIMEOUT_S
 from tests.cli.conftest import Models
 from tests.cli.conftest import light_models as models  # noqa: F401
 from tests.cli.processes import user_environment
@@ -86,7 +86,7 @@ def test_the_engine_goes_on_beside_a_template_that_loops(talker: Process) -> Non
     assert looping.is_alive(), "both are answered before it is given up"
     looping.join()
     status, message = found[0]
-    assert status == 400 and f"takes longer than {SECONDS} s" in message
+    assert status == 400 and f"takes longer than {RENDER_TIMEOUT_S} s" in message
     assert say(talker, "hello") == (200, "")
 
 

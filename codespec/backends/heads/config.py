@@ -10,8 +10,8 @@ from typing import Any, Literal
 from codespec.errors import ModelError, TokenizerError
 from codespec.files import read_json
 
-Kind = Literal["eagle3", "dflash"]
-ARCHITECTURES: dict[str, Kind] = {
+HeadKind = Literal["eagle3", "dflash"]
+ARCHITECTURES: dict[str, HeadKind] = {
     "LlamaForCausalLMEagle3": "eagle3",
     "Eagle3LlamaForCausalLM": "eagle3",
     "DFlashDraftModel": "dflash",
@@ -26,7 +26,7 @@ FEW_LAYERS = 8  # the default layers differ for targets with fewer layers than t
 class HeadConfig:
     """The configuration of a draft head."""
 
-    kind: Kind
+    kind: HeadKind
     hidden_size: int
     target_size: int
     layers: tuple[int, ...]  # target layers whose outputs the head reads
@@ -81,7 +81,7 @@ def read_head_config(folder: Path, target_layers: int) -> HeadConfig:
     )
 
 
-def _kind(values: Mapping[str, Any], folder: Path) -> Kind:
+def _kind(values: Mapping[str, Any], folder: Path) -> HeadKind:
     named = values.get("architectures")
     for name in named if isinstance(named, list) else ():
         if isinstance(name, str) and name in ARCHITECTURES:
@@ -130,7 +130,7 @@ class _Values:
             raise self._wrong("rms_norm_eps", value)
         return float(value)
 
-    def layers(self, kind: Kind, target_layers: int) -> tuple[int, ...]:
+    def layers(self, kind: HeadKind, target_layers: int) -> tuple[int, ...]:
         """Return the target layers that the head reads, or the defaults if the file does not list them."""
         if kind == "eagle3":
             layers = self._part("eagle_config").get("eagle_aux_hidden_state_layer_ids")

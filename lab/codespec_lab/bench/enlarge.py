@@ -33,7 +33,7 @@ from codespec.api.config import SHIPPED, EngineConfig
 from codespec.errors import ModelError
 from codespec.files import read_json
 from codespec.store.resolve import resolve
-from codespec_lab.bench.shapes import OWN, SHAPES, Shape
+from codespec_lab.bench.shapes import OWN, SHAPES, ModelSizes
 
 ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM")
 HEAD_WEIGHT, LOW = 100.0, -60_000.0  # the constant's weight in the last norm, and in an added id's row
@@ -76,7 +76,7 @@ class Axes:
             inner=config["intermediate_size"],
         )
 
-    def grown(self, shape: Shape) -> Axes:
+    def grown(self, shape: ModelSizes) -> Axes:
         """Grow to a shape, keeping the head size. Raise ModelError if an axis would have to shrink."""
         if shape.keys % self.head:
             raise ModelError(
@@ -107,7 +107,7 @@ def enlarged(config: EngineConfig, shape: str) -> Iterator[EngineConfig]:
         yield replace(config, target=str(target))
 
 
-def write_enlarged(source: Path, shape: Shape, folder: Path) -> None:
+def write_enlarged(source: Path, shape: ModelSizes, folder: Path) -> None:
     """Write the model of a folder, padded to `shape`. Raise ModelError if its architecture or sizes do not allow it."""
     config = read_json(source / "config.json")
     if not set(config.get("architectures", ())) & set(ARCHITECTURES):

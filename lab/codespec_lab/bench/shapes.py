@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ModelSizes:
     """A Llama-like model's sizes.
 
     `query` and `keys` are the total widths of all query and key heads, `head` that of one head.
@@ -32,10 +32,10 @@ class Shape:
 SHAPES = {
     shape.name: shape
     for shape in (
-        Shape("qwen2.5-0.5b", 896, 24, 14 * 64, 2 * 64, 4864, 151936, tied=True, head=64),
-        Shape("qwen2.5-1.5b", 1536, 28, 12 * 128, 2 * 128, 8960, 151936, tied=True),
-        Shape("qwen2.5-7b", 3584, 28, 28 * 128, 4 * 128, 18944, 152064, tied=False),
-        Shape("qwen2.5-32b", 5120, 64, 40 * 128, 8 * 128, 27648, 152064, tied=False),
+        ModelSizes("qwen2.5-0.5b", 896, 24, 14 * 64, 2 * 64, 4864, 151936, tied=True, head=64),
+        ModelSizes("qwen2.5-1.5b", 1536, 28, 12 * 128, 2 * 128, 8960, 151936, tied=True),
+        ModelSizes("qwen2.5-7b", 3584, 28, 28 * 128, 4 * 128, 18944, 152064, tied=False),
+        ModelSizes("qwen2.5-32b", 5120, 64, 40 * 128, 8 * 128, 27648, 152064, tied=False),
     )
 }
 OWN = "own"  # the target's own size

@@ -31,7 +31,7 @@ from codespec.store.machine import processor
 from codespec_lab.bench.harness import Figures, Scenario, in_turn
 from codespec_lab.bench.report import table
 from codespec_lab.bench.settings import StepBench
-from codespec_lab.bench.shapes import OWN, SHAPES, Shape
+from codespec_lab.bench.shapes import OWN, SHAPES, ModelSizes
 from codespec_lab.bench.step_models import find_modes, random_model, shape_of, step_bytes
 
 BUFFER = {"cpu": 512 * 2**20, "cuda": 4 * 2**30}  # bytes: several times the caches
@@ -211,7 +211,7 @@ def _bandwidth(source: torch.Tensor) -> float:
     return source.numel() * source.element_size() / (time.perf_counter() - began)
 
 
-def _row(shape: Shape, model: LanguageModel, key: Key, sweeps: Sweeps) -> dict[str, Any]:
+def _row(shape: ModelSizes, model: LanguageModel, key: Key, sweeps: Sweeps) -> dict[str, Any]:
     rows, batch, context = key.rows
     size = step_bytes(model, shape, batch, context)
     single = key._replace(rows=(1, 1, context))

@@ -20,12 +20,12 @@ from codespec.files import read_json
 from codespec.startup.batch_invariance import find_variance
 from codespec.store.resolve import resolve
 from codespec.text.tokenizer import TextTokenizer
-from codespec_lab.bench.shapes import Shape
+from codespec_lab.bench.shapes import ModelSizes
 
 LONGEST = 32768
 
 
-def random_model(shape: Shape, tokenizer: TextTokenizer, *, device: str, dtype: str, exact: bool) -> LanguageModel:
+def random_model(shape: ModelSizes, tokenizer: TextTokenizer, *, device: str, dtype: str, exact: bool) -> LanguageModel:
     """Return a Llama of that shape with seeded random weights, created on its device. Its texts are meaningless."""
     config = LlamaConfig(
         vocab_size=shape.vocabulary,
@@ -46,13 +46,13 @@ def random_model(shape: Shape, tokenizer: TextTokenizer, *, device: str, dtype: 
     return wrap(network, tokenizer, f"random {shape.name}", device=where, dtype=kind, exact=exact)
 
 
-def shape_of(target: str) -> Shape:
+def shape_of(target: str) -> ModelSizes:
     """Return the shape of a local Llama-like model from its config.json. Raise ModelError for other models."""
     config = read_json(resolve(target).folder() / "config.json")
     try:
         heads, hidden = config["num_attention_heads"], config["hidden_size"]
         head = config.get("head_dim") or hidden // heads
-        return Shape(
+        return ModelSizes(
             name=target.rstrip("/").rpartition("/")[2].removesuffix(".gguf"),
             hidden=hidden,
             layers=config["num_hidden_layers"],
@@ -69,7 +69,7 @@ def shape_of(target: str) -> Shape:
         ) from error
 
 
-def step_bytes(model: LanguageModel, shape: Shape, batch: int, context: int) -> int:
+def step_bytes(model: LanguageModel, shape: ModelSizes, batch: int, context: int) -> int:
     """Return the bytes that a step must read: all weights except unused rows of the embedding, and each sequence's keys
     and values.
     """

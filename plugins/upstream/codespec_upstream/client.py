@@ -85,17 +85,23 @@ class Excess(NamedTuple):
 class UpstreamError(ServeError):
     """A failure of the upstream server.
 
-    `again`: the daemon can repeat the request, because the server did not get or answer the request. `unwell`: the
+    `repeatable`: the daemon can repeat the request, because the server did not get or answer the request. `unwell`: the
     server is at fault, so the next request would fail too. `excess`: the prompt was longer than the model's context.
     """
 
     party = "upstream"
 
     def __init__(
-        self, problem: Fault | str, status: int = 502, retry_after: int = 0, *, again: bool = False, unwell: bool = True
+        self,
+        problem: Fault | str,
+        status: int = 502,
+        retry_after: int = 0,
+        *,
+        repeatable: bool = False,
+        unwell: bool = True,
     ) -> None:
         super().__init__(problem, status, retry_after)
-        self.again = again
+        self.repeatable = repeatable
         self.unwell = unwell
         self.excess: Excess | None = None
 
@@ -261,8 +267,8 @@ class UpstreamClient:
             what = "has too many requests (status 429)"
             return self._error(what, "try again in a moment", status=429, wait=seconds, unwell=False)
         if status >= 500:
-            again = status in (502, 503, 504)
-            return self._error(f"failed (status {status})", "look at its log", again=again)
+            repeatable = status in (502, 503, 504)
+            return self._error(f"failed (status {status})", "look at its log", repeatable=repeatable)
         report = await self._report(response)
         error = report.get("error", report)
         quoted = error.get("message", "") if isinstance(error, dict) else error
@@ -284,19 +290,19 @@ class UpstreamClient:
             return self._error("has a TLS certificate that can't be verified", "replace it, or set SSL_CERT_FILE")
         if isinstance(error, aiohttp.ClientConnectorError):
             why = error.os_error.strerror or type(error.os_error).__name__
-            return self._error(f"can't be reached ({why})", "start it, or check --upstream", again=True)
+            return self._error(f"can't be reached ({why})", "start it, or check --upstream", repeatable=True)
         if isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError | ConnectionError):
-            return self._error("closed the connection before it answered", "look at its log", again=True)
+            return self._error("closed the connection before it answered", "look at its log", repeatable=True)
         return self._error(f"does not speak HTTP ({type(error).__name__})", "check --upstream")
 
     def _late(self) -> UpstreamError:
         return self._error(f"sent nothing for {self.patience:g} s", "look at its log", status=504)
 
     def _error(
-        self, what: str, fix: str, *, status: int = 502, wait: int = 0, again: bool = False, unwell: bool = True
+        self, what: str, fix: str, *, status: int = 502, wait: int = 0, repeatable: bool = False, unwell: bool = True
     ) -> UpstreamError:
         fault = Fault("", f"The upstream server {what}", fix)
-        return UpstreamError(fault, status, wait, again=again, unwell=unwell)
+        return UpstreamError(fault, status, wait, repeatable=repeatable, unwell=unwell)
 
 
 class NotAnObject(Exception):

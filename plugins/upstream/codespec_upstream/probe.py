@@ -74,7 +74,7 @@ async def _takes_suffix(client: UpstreamClient, model: str, plain: Mapping[str, 
     try:
         filled = await client.complete({**one_token(model), "suffix": SUFFIX})
     except UpstreamError as error:
-        if error.again:
+        if error.repeatable:
             raise
         return False  # the server rejects the field
     before, behind = _prompt_tokens(plain), _prompt_tokens(filled)

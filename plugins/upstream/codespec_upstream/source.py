@@ -167,7 +167,7 @@ class Upstream(Source):
             try:
                 return await look(self.client, self._model)
             except UpstreamError as error:
-                if not (error.again or error.status in (429, 504)):
+                if not (error.repeatable or error.status in (429, 504)):
                     raise
                 self.progress.phase = error.reason
                 log.warning("waiting: %s", error)

@@ -83,7 +83,7 @@ class RemoteWriter:
                     yield chunk
                 return
         except UpstreamError as error:
-            if not error.again:
+            if not error.repeatable:
                 raise
         self.retries += 1
         await asyncio.sleep(random.uniform(*RETRY_SECONDS))

@@ -79,7 +79,7 @@ class Reply:
 )
 def test_when_to_ask_again(wait: str, again: float | None) -> None:
     error = asyncio.run(daemon_client._refusal(Reply(wait)))  # type: ignore[arg-type]
-    assert error.again == again
+    assert error.retry_after == again
 
 
 async def refuse(server: FakeServer, request: Request, writer: asyncio.StreamWriter) -> None:

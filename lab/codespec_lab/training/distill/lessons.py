@@ -20,10 +20,10 @@ from codespec.text.tokenizer import TextTokenizer
 from codespec_lab.training.distill.teacher import Expected, lay_out
 from codespec_lab.training.distill.texts import DistillationExample
 
-Kind = Literal["written", "read", "own"]  # text written by the target, by people, or by the drafter
+TextOrigin = Literal["written", "read", "own"]  # text written by the target, by people, or by the drafter
 # Weight of a token as a label. The target's own choice counts in full. People's text is not always the target's choice.
 # A drafter's text is no label; only the target's distributions in it count.
-TEXT_WEIGHT: dict[Kind, float] = {"written": 1.0, "read": 0.25, "own": 0.0}
+TEXT_WEIGHT: dict[TextOrigin, float] = {"written": 1.0, "read": 0.25, "own": 0.0}
 PREFIX_WEIGHT = 0.25
 ROOM = 640  # maximum tokens of a row
 WINDOW = 64  # batches per window; rows are sorted by length within a window
@@ -66,7 +66,7 @@ def make_lesson(
     template: FimTemplate | None,
     example: DistillationExample,
     expected: Expected,
-    kind: Kind,
+    kind: TextOrigin,
     room: int = ROOM,
 ) -> Lesson:
     """Convert an example to the drafter's tokens."""

@@ -27,7 +27,7 @@ from codespec_lab.training.distill.acceptance import (
     measuring_engine,
     write_card,
 )
-from codespec_lab.training.distill.lessons import Kind, Lesson, make_lesson
+from codespec_lab.training.distill.lessons import Lesson, TextOrigin, make_lesson
 from codespec_lab.training.distill.loop import Score, Training
 from codespec_lab.training.distill.places import load_places, request_at
 from codespec_lab.training.distill.stages import (
@@ -182,7 +182,7 @@ class _Run:
         own = f" and {OWN} of its own in each of {settings.rounds} rounds" if settings.rounds else ""
         return found, counts | {"own": own}
 
-    def _to_lessons(self, kind: Kind, taught: Sequence[tuple[DistillationExample, Expected]]) -> list[Lesson]:
+    def _to_lessons(self, kind: TextOrigin, taught: Sequence[tuple[DistillationExample, Expected]]) -> list[Lesson]:
         tokenizer, template = self.student.tokenizer, self.student.template
         return [make_lesson(tokenizer, template, example, expected, kind) for example, expected in taught]
 

@@ -26,7 +26,7 @@ from codespec_lab.corpus.documents import Document
 from codespec_lab.corpus.sources import stdlib_package
 from codespec_lab.corpus.standard_library import held_out_files
 from codespec_lab.progress import StageBar
-from codespec_lab.training.distill.lessons import Kind
+from codespec_lab.training.distill.lessons import TextOrigin
 from codespec_lab.training.distill.places import FIM_SHARE, Place, choose_places, load_places, request_at, save_places
 from codespec_lab.training.distill.teacher import Expected, Teacher
 from codespec_lab.training.distill.texts import GROUP, DistillationExample, write_group
@@ -192,7 +192,7 @@ def to_read(places: Sequence[Place]) -> list[list[DistillationExample]]:
 
 def read_texts(
     teacher: Callable[[], Teacher],
-    kind: Kind,
+    kind: TextOrigin,
     parts: Sequence[list[DistillationExample]],
     work: WorkFolder,
     bar: StageBar,
