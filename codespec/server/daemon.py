@@ -269,8 +269,14 @@ class Daemon:
         self._printed = len(self._notes)
 
     def loaded(self) -> Loaded:
-        """Return the loaded model. Raise ServeError if the daemon is starting, stopping or failed."""
-        source = self.source
+        """Return the loaded model. If the daemon is starting, stopping or failed, count a refusal; raise ServeError."""
+        try:
+            return self._loaded(self.source)
+        except ServeError:
+            self.metrics.refused["not_ready"] += 1
+            raise
+
+    def _loaded(self, source: Source) -> Loaded:
         if self.stopping:
             raise stopping()
         if source.error is not None:
@@ -279,14 +285,6 @@ class Daemon:
             sentence = f"The daemon is starting ({self.reason}): try again in a moment."
             raise ServeError(sentence, 503, RETRY_SECONDS, "starting")
         return source.loaded
-
-    def ready(self) -> Loaded:
-        """Return the loaded model, like `loaded`, but count an error as a refused request."""
-        try:
-            return self.loaded()
-        except ServeError:
-            self.metrics.refused["not_ready"] += 1
-            raise
 
     def edit_format(self, loaded: Loaded) -> EditFormat | str:
         """Return the model's prompt format for next edits, or a clause that says why the model has none."""
@@ -300,7 +298,7 @@ class Daemon:
     ) -> Iterator[None]:
         """Submit a request, and abort it on exit if it has not ended. Raise ServeError if the request is refused."""
         account = account or Account("")  # the usage of a client without a key is not reported
-        if self.num_open >= self.ready().slots + self.queue and not self._make_room(scope):
+        if self.num_open >= self.loaded().slots + self.queue and not self._make_room(scope):
             account.refused += 1
             raise self._full()
         handle.request, handle.session = replace(handle.request, scope=scope), session

@@ -219,10 +219,11 @@ def test_a_scrape_waits_for_no_round() -> None:
 def test_a_daemon_without_a_model_says_so() -> None:
     load = Loading()
     with serving_load(load, ready=False) as served:
-        assert served.post(PATH, body("x")).status == 503
+        for path in (PATH, "/v1/completions", "/completion", "/api/generate", "/v1/codespec/edit"):
+            assert served.post(path, {**body("x"), "prompt": "x"}).status == 503
         found = Scrape(served)
         assert found.of("state", "state") == {"starting": 1} and found.of("requests_refused_total", "reason") == {
-            "not_ready": 1
+            "not_ready": 5
         }
         assert served.ask("GET", "/v1/codespec/stats").json["daemon"]["state"] == "starting"
         load.go.set()
