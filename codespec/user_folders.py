@@ -64,10 +64,10 @@ def config_folder() -> Path:
 
 def _folder(kind: str) -> Path:
     named = os.environ.get(f"XDG_{kind.upper()}_HOME", "")
-    if os.path.isabs(named) or (named and kind in ("state", "cache")):
+    if named and kind in ("state", "cache"):
         return Path(named) / NAME
     if sys.platform == "linux":  # where platformdirs need not be installed
-        return Path(os.path.expanduser(_ON_LINUX[kind])) / NAME
+        return Path(named if os.path.isabs(named) else os.path.expanduser(_ON_LINUX[kind])) / NAME
     import platformdirs
 
     return Path(getattr(platformdirs, f"user_{kind}_path")(NAME))

@@ -99,7 +99,7 @@ class Starter:
             await asyncio.gather(self._ensuring, return_exceptions=True)
 
     async def restart(self) -> None:
-        """Restart a daemon that an editor started. Raises DaemonError if another program started the daemon."""
+        """Restart a daemon that an editor started. Raises DaemonError, also if another program started the daemon."""
         pid = self._read_pid()
         if self._command is None or not await asyncio.to_thread(self.serves, pid):
             fix = "stop that daemon and start it again yourself"

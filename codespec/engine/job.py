@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
-from codespec_grammars import ContextTracker, Cursor, find_place
+from codespec_grammars import ContextTracker, find_place
 
 from codespec.api.types import (
     Completion,
@@ -159,6 +159,7 @@ class Job:
     ended: FinishReason | None = None  # set if it was ended before it started
     first_token: float | None = None
     alone: bool = False  # whether it runs again after a failed round; `read_events` omits what was returned before
+    accepted: str = ""  # the end of a prefetch's prefix, a text that the user is assumed to accept
     rounds_waited: int = 0  # rounds in which other jobs ran and this one did not
     _sent: dict[int, int] = field(default_factory=dict)  # characters returned, by choice
     _written: dict[int, int] = field(default_factory=dict)  # characters written in this run, by choice
@@ -192,6 +193,16 @@ class Job:
         if not self.sequences or not (self.sequences[0].num_generated or self.sequences[0].finish_reason):
             return [0]
         return [number for number, sequence in enumerate(self.sequences) if not sequence.finish_reason]
+
+    def predict_cursor(self) -> None:
+        """Predict the cursor that the language server will send after a prefetch's accepted text."""
+        request, text, self.accepted = self.request, self.accepted, ""
+        if text and request.cursor is not None:
+            prefix, suffix = request.prefix.removesuffix(text).encode(), request.suffix.encode()
+            place = find_place(request.language, request.path, prefix, suffix)
+            tracker = ContextTracker(place.language, place.prefix, place.suffix, sent=request.cursor)
+            tracker.advance(text.encode())
+            self.request = replace(request, cursor=tracker.context(parse=False))
 
     def restart(self) -> None:
         """Reset the job, so that it starts again and runs without other jobs."""
@@ -281,24 +292,16 @@ def answers(prefetched: CompletionRequest, request: CompletionRequest) -> bool:
     return prefetched == replace(whole, prediction="")
 
 
-def follow_up(request: CompletionRequest, messages: Collection[Message]) -> CompletionRequest | None:
-    """Return the editor's next request if the user accepts this text, or None for several choices or no text."""
+def follow_up(request: CompletionRequest, messages: Collection[Message], arrived: float = 0.0) -> Job | None:
+    """Return a job for the request that follows if the user accepts this text; None for several choices or no text."""
     if not request.document or request.n != 1:
         return None
     reasons = [message.completion.finish_reason for message in messages if isinstance(message, DoneEvent)]
     text = "".join(message.text for message in messages if isinstance(message, TextEvent))
     if reasons not in (["stop"], ["length"]) or not text.strip():
         return None
-    cursor = request.cursor and _cursor_after(request, text)
-    return replace(request, prefix=request.prefix + text, cursor=cursor, prediction="", deadline_ms=None)
-
-
-def _cursor_after(request: CompletionRequest, text: str) -> Cursor:
-    """Predict the cursor that the language server sends after `text`. `answers` checks the prediction."""
-    place = find_place(request.language, request.path, request.prefix.encode(), request.suffix.encode())
-    tracker = ContextTracker(place.language, place.prefix, place.suffix, sent=request.cursor)
-    tracker.advance(text.encode())
-    return tracker.context(parse=False)
+    upcoming = replace(request, prefix=request.prefix + text, prediction="", deadline_ms=None)
+    return Job(upcoming, Priority.PREFETCH, arrived, accepted=text)
 
 
 def empty_completions(request: CompletionRequest, reason: FinishReason) -> list[Event]:

@@ -223,9 +223,9 @@ class Queue:
     def _plan_prefetch(self, request: CompletionRequest, messages: Collection[Message]) -> None:
         if self.patience is None:
             return
-        upcoming = follow_up(request, messages)
+        upcoming = follow_up(request, messages, time.perf_counter() + self.patience)
         if upcoming is not None:
-            self.add(Job(upcoming, Priority.PREFETCH, time.perf_counter() + self.patience))
+            self.add(upcoming)
 
     def _send(self, handles: Iterable[RequestHandle], messages: Collection[Message]) -> None:
         if messages:

@@ -269,14 +269,8 @@ class Daemon:
         self._printed = len(self._notes)
 
     def loaded(self) -> Loaded:
-        """Return the loaded model. If the daemon is starting, stopping or failed, count a refusal; raise ServeError."""
-        try:
-            return self._loaded(self.source)
-        except ServeError:
-            self.metrics.refused["not_ready"] += 1
-            raise
-
-    def _loaded(self, source: Source) -> Loaded:
+        """Return the loaded model. Raise ServeError if the daemon is starting, stopping or failed."""
+        source = self.source
         if self.stopping:
             raise stopping()
         if source.error is not None:
@@ -285,6 +279,14 @@ class Daemon:
             sentence = f"The daemon is starting ({self.reason}): try again in a moment."
             raise ServeError(sentence, 503, RETRY_SECONDS, "starting")
         return source.loaded
+
+    def ready(self) -> Loaded:
+        """Return the loaded model for a request for text. Unlike `loaded`, count an error as a refused request."""
+        try:
+            return self.loaded()
+        except ServeError:
+            self.metrics.refused["not_ready"] += 1
+            raise
 
     def edit_format(self, loaded: Loaded) -> EditFormat | str:
         """Return the model's prompt format for next edits, or a clause that says why the model has none."""
@@ -297,22 +299,24 @@ class Daemon:
         self, handle: RequestHandle, scope: str, account: Account | None = None, session: str = ""
     ) -> Iterator[None]:
         """Submit a request, and abort it on exit if it has not ended. Raise ServeError if the request is refused."""
-        account = account or Account("")  # the usage of a client without a key is not reported
-        if self.num_open >= self.loaded().slots + self.queue and not self._make_room(scope):
-            account.refused += 1
+        if self.num_open >= self.ready().slots + self.queue and not self._make_room(scope):
+            if account is not None:
+                account.refused += 1
             raise self._full()
         handle.request, handle.session = replace(handle.request, scope=scope), session
         self.last_used = time.monotonic()
         self.source.admit(handle)
         self._open.add(handle)
-        account.open.add(handle)
+        if account is not None:
+            account.open.add(handle)
         try:
             yield
         finally:
             self._open.discard(handle)
             self.last_used = time.monotonic()
             self.metrics.end(handle)
-            account.end(handle)
+            if account is not None:
+                account.end(handle)
             if not handle.over:
                 self.source.abort(handle)
 

@@ -108,6 +108,7 @@ class EngineThread(Source):
     def _start(self, job: Job) -> None:
         assert self.engine is not None
         try:
+            job.predict_cursor()
             self.engine.start(job)
         except TokenizerError as error:
             self.queue.answer(job, [RequestError(str(error), "prefix")])

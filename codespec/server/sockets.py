@@ -112,7 +112,7 @@ def _why_not(config: ServeConfig, error: OSError) -> str:
 
 @asynccontextmanager
 async def claimed(path: Path, backlog: int) -> AsyncIterator[socket.socket]:
-    """Yield a socket that listens at `path`, whose folder is locked meanwhile. Raise ConfigError or OSError."""
+    """Yield a listening socket, which the caller must serve before others probe it. Raise ConfigError or OSError."""
     folder = path.parent
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)  # the folder itself is the lock file
     try:

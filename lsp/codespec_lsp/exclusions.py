@@ -41,7 +41,8 @@ class Rules:
         """Return one sentence that says why a document is excluded, or "". Blocks while reading the file system."""
         scheme = split_uri(uri).scheme
         if scheme not in ("file", "untitled"):
-            return f"A document of scheme {scheme!r} is not a file on this machine, so it is not completed."
+            of = f"of the scheme {scheme!r}" if scheme else "without a URI scheme"
+            return f"A document {of} is not a file on this machine, so it is not completed."
         path = path_of(uri)
         name = PurePosixPath(path.replace("\\", "/")).name
         if self._is_secret(path, uri):

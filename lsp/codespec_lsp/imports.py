@@ -360,7 +360,7 @@ class ImportedFiles:
 
 
 def find_files(uri: str, rows: Sequence[str], rules: Rules, beside: int = 0) -> list[File]:
-    """Return the sendable repository files that a document imports, and up to `beside` other files of its folder."""
+    """Return the sendable files that a document imports, and up to `beside` others of its folder. Blocks on files."""
     files = list[File]()
     try:
         file, repository = rules.repository_of(uri)

@@ -41,6 +41,8 @@ def test_the_next_request_is_the_predicted_one() -> None:
         shown, sent = asyncio.run(requests(place))
         if shown.strip() and len(sent) == 2:
             done = DoneEvent(0, Completion(shown, (), "stop", Stats()))
-            predicted = follow_up(sent[0], [TextEvent(0, shown), done])
-            right.append(predicted is not None and answers(predicted, sent[1]))
+            job = follow_up(sent[0], [TextEvent(0, shown), done])
+            assert job is not None
+            job.predict_cursor()
+            right.append(answers(job.request, sent[1]))
     assert len(right) >= 40 and sum(right) >= 0.9 * len(right)

@@ -221,6 +221,8 @@ def test_a_daemon_without_a_model_says_so() -> None:
     with serving_load(load, ready=False) as served:
         for path in (PATH, "/v1/completions", "/completion", "/api/generate", "/v1/codespec/edit"):
             assert served.post(path, {**body("x"), "prompt": "x"}).status == 503
+        for path in ("/health", "/v1/models", "/props", "/api/tags"):  # they are no requests for text
+            assert served.ask("GET", path).status == 503
         found = Scrape(served)
         assert found.of("state", "state") == {"starting": 1} and found.of("requests_refused_total", "reason") == {
             "not_ready": 5

@@ -151,5 +151,5 @@ def test_what_is_prefetched_needs_no_prediction() -> None:
     request = CompletionRequest(prefix="x = ", document="d", prediction="1\n")
     done = Completion("1\n", (1,), "stop", Stats())
     following = follow_up(request, [TextEvent(0, "1\n"), DoneEvent(0, done)])
-    assert following is not None and following == CompletionRequest(prefix="x = 1\n", document="d")
-    assert answers(following, CompletionRequest(prefix="x = 1\n", document="d", prediction="y"))
+    assert following is not None and following.request == CompletionRequest(prefix="x = 1\n", document="d")
+    assert answers(following.request, CompletionRequest(prefix="x = 1\n", document="d", prediction="y"))

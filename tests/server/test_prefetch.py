@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from codespec_grammars import Context, Cursor
 
 from codespec.api.types import Completion, CompletionRequest, DoneEvent, RoundEvent, Stats, TextEvent
 from codespec.engine.job import Job, Message, Priority, RequestHandle, answers, follow_up
@@ -82,6 +83,27 @@ def test_what_follows_is_there_at_once() -> None:
     third = harness.admit(accepted(accepted(REQUEST)))
     assert harness.text(third) == answer(accepted(accepted(REQUEST))), "and so on, one behind the other"
     assert len(harness.requested) == 3
+
+
+def test_the_cursor_after_the_text_is_predicted() -> None:
+    harness, request = Harness(), replace(REQUEST, prefix="f(", path="a.py", cursor=Cursor(Context.ARGUMENTS, "("))
+    harness.admit(request)
+    harness.rounds()
+    after = Cursor(Context.IDENTIFIER, "(" * accepted(request).prefix.count("("), 4)
+    second = harness.admit(accepted(request, cursor=after))
+    assert NOTE in harness.end(second).stats.notes
+    harness.rounds()
+    other = harness.admit(accepted(accepted(request), cursor=Cursor()))
+    harness.rounds()
+    assert NOTE not in harness.end(other).stats.notes
+
+
+def test_a_cursor_that_can_not_be_predicted_costs_the_prefetch_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("codespec.engine.job.find_place", lambda *_: 1 / 0)
+    harness, request = Harness(), replace(REQUEST, path="a.py", cursor=Cursor())
+    first = harness.admit(request)
+    harness.rounds()
+    assert harness.text(first) == answer(request) and harness.requested == [request.prefix]
 
 
 def test_who_asks_while_it_is_computed_gets_the_beginning_and_the_rest() -> None:
@@ -226,7 +248,8 @@ def messages(text: str, reason: Any = "stop") -> list[Message]:
 
 
 def test_only_a_text_that_was_finished_is_gone_on_from() -> None:
-    assert follow_up(replace(REQUEST, deadline_ms=9.0), messages("x")) == replace(REQUEST, prefix="abcx")
+    job = follow_up(replace(REQUEST, deadline_ms=9.0), messages("x"))
+    assert job is not None and job.request == replace(REQUEST, prefix="abcx")
     assert follow_up(REQUEST, messages(" \n")) is follow_up(REQUEST, messages("x", "deadline")) is None
     assert follow_up(REQUEST, messages("x", "cancelled")) is follow_up(REQUEST, [ServeError("no")]) is None
 

@@ -41,7 +41,7 @@ SHARED = frozenset(item.name for item in fields_of(CompletionRequest))  # names 
 async def complete(request: web.Request) -> web.StreamResponse:
     """Stream the events of a completion. An error before the first event is sent as an HTTP error."""
     with await read_fields(request) as fields:
-        handle = read_request(fields, request.app[DAEMON].loaded().context)
+        handle = read_request(fields, request.app[DAEMON].ready().context)
         ids = fields.flag("token_ids")
 
     def encoded(event: Event) -> list[bytes]:
@@ -130,7 +130,7 @@ class EditRequest:
 async def edit(request: web.Request) -> web.StreamResponse:
     """Stream the edits around each place of the request, and a `done` event for each place."""
     daemon = request.app[DAEMON]
-    daemon.loaded()  # raises ServeError if no requests are accepted
+    daemon.ready()
     with await read_fields(request) as fields:
         wanted = read_edit(fields)
     async with daemon.encoding:

@@ -71,7 +71,7 @@ class LlamaCppReply:
 
 @shared.with_field_names(INFILL_NAMES)
 async def infill(request: web.Request) -> web.StreamResponse:
-    loaded = request.app[DAEMON].loaded()
+    loaded = request.app[DAEMON].ready()
     if reason := shared.missing_fim(loaded):
         sentence = f"/infill is not supported by this model ({reason}): load another model, or use /completion."
         raise ServeError(sentence, 501)
@@ -82,7 +82,7 @@ async def infill(request: web.Request) -> web.StreamResponse:
 
 @shared.with_field_names(COMPLETION_NAMES)
 async def complete(request: web.Request) -> web.StreamResponse:
-    loaded = request.app[DAEMON].loaded()
+    loaded = request.app[DAEMON].ready()
     with await read_fields(request) as fields:
         answer = read_completion(fields, loaded)
     return await _send(request, answer)

@@ -55,7 +55,7 @@ async def generate(request: web.Request) -> web.StreamResponse:
 @shared.with_field_names(NAMES)
 async def _generate(request: web.Request) -> web.StreamResponse:
     daemon = request.app[DAEMON]
-    loaded = daemon.loaded()
+    loaded = daemon.ready()
     with await read_fields(request) as fields:
         if not fields.text("prompt", "") and not fields.text("suffix", ""):
             await daemon.call(lambda loaded: None)  # load idle models, as Ollama does

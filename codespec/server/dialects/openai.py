@@ -51,7 +51,7 @@ CHAT = {
 
 @shared.with_field_names(NAMES)
 async def complete(request: web.Request, fields: Fields) -> web.StreamResponse:
-    loaded = request.app[DAEMON].loaded()
+    loaded = request.app[DAEMON].ready()
     with fields:
         handles, settings = _read_legacy(fields, loaded)
     return await respond(request, handles, loaded, LEGACY, **settings)
@@ -113,7 +113,7 @@ def _read_stream(fields: Fields) -> dict[str, Any]:
 @shared.with_field_names(CHAT_NAMES)
 async def chat_complete(request: web.Request) -> web.StreamResponse:
     daemon = request.app[DAEMON]
-    loaded = daemon.loaded()
+    loaded = daemon.ready()
     tokenizer = loaded.tokenizer
     notes: list[str] = []
     with await read_fields(request) as fields:
@@ -168,7 +168,7 @@ def _read_chat(fields: Fields, loaded: Loaded, notes: list[str]) -> dict[str, An
 
 @shared.with_field_names(NAMES)
 async def fill_in(request: web.Request) -> web.StreamResponse:
-    loaded = request.app[DAEMON].loaded()
+    loaded = request.app[DAEMON].ready()
     with await read_fields(request) as fields:
         fields.text("model", "", MAX_PATH)
         notes = shared.refuse_unread(fields, MISTRAL)

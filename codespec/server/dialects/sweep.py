@@ -33,7 +33,7 @@ HUNK = re.compile(r"@@ -\d+(?:,\d+)? \+(\d+)(?:,\d+)? @@")
 async def next_edit(request: web.Request) -> web.StreamResponse:
     """Reply with one line of JSON: the fields of the first edit around the cursor, and all edits in `completions`."""
     began, daemon = time.perf_counter(), request.app[DAEMON]
-    daemon.loaded()  # raises ServeError if no requests are accepted
+    daemon.ready()
     with await read_fields(request) as fields:
         offsets = Offsets(fields.text("file_contents"), utf8=fields.flag("use_bytes"))
         wanted = read_request(fields, offsets)

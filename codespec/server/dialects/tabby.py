@@ -27,7 +27,7 @@ PROTOCOL = "v0.9.0"  # agents get the telemetry setting only from this version o
 @shared.with_field_names(NAMES)
 async def complete(request: web.Request, fields: Fields) -> web.StreamResponse:
     with fields:
-        handle = read_request(fields, request.app[DAEMON].loaded())
+        handle = read_request(fields, request.app[DAEMON].ready())
     done = await shared.collect(request, [handle])
     choices, notes = [{"index": one.choice, "text": one.text} for one in done], shared.notes_field([handle], done)
     return reply({"id": f"cmpl-{uuid.uuid4()}", "choices": choices, "mode": "standard", **notes})

@@ -12,7 +12,7 @@ import pytest
 import torch
 from codespec_lab.bench import enlarge
 from codespec_lab.bench.enlarge import Axes, enlarged, write_enlarged
-from codespec_lab.bench.shapes import OWN, SHAPES, Shape
+from codespec_lab.bench.shapes import OWN, SHAPES, ModelSizes
 from torch import Tensor
 
 from codespec.api.config import SHIPPED, EngineConfig
@@ -27,7 +27,7 @@ from tests.toy_tokenizers import toy_tokenizer
 
 OWN_ROWS = toy_tokenizer(KIND).vocab_size + 4  # of the folders that `save` writes
 # From two key heads of 32 with two query heads each: one more key head, two more query heads for each, all else wider.
-TOY = Shape("toy", hidden=204, layers=4, query=384, keys=96, inner=300, vocabulary=OWN_ROWS + 200, tied=True)
+TOY = ModelSizes("toy", hidden=204, layers=4, query=384, keys=96, inner=300, vocabulary=OWN_ROWS + 200, tied=True)
 EPS = 0.3  # large enough to matter for these models' rows
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", {}),
@@ -39,7 +39,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 BILLIONS = {"0.5b": 0.494032768, "1.5b": 1.543714304, "7b": 7.615616512, "32b": 32.763876352}
 
 
-def pair_of(folder: Path, case: str, shape: Shape = TOY) -> tuple[LanguageModel, LanguageModel]:
+def pair_of(folder: Path, case: str, shape: ModelSizes = TOY) -> tuple[LanguageModel, LanguageModel]:
     """Return a tiny model and its enlarged version."""
     architecture, change = CASES[case]
     small = save(folder / "small", architecture, **{"rms_norm_eps": EPS, **change})
@@ -117,7 +117,7 @@ def test_real_sizes(name: str) -> None:
     assert shape.parameters + rest == round(1e9 * BILLIONS[name.removeprefix("qwen2.5-")])
 
 
-def refusal_of(folder: Path, shape: Shape) -> str:
+def refusal_of(folder: Path, shape: ModelSizes) -> str:
     with pytest.raises(ModelError) as caught:
         write_enlarged(folder, shape, folder / "large")
     assert shape.name in str(caught.value)

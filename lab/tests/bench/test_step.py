@@ -11,7 +11,7 @@ import pytest
 import torch
 from codespec_lab.bench import step_models as models
 from codespec_lab.bench.settings import StepBench
-from codespec_lab.bench.shapes import SHAPES, Shape
+from codespec_lab.bench.shapes import SHAPES, ModelSizes
 from codespec_lab.bench.step import BUFFER, Key, Sweeps, report, run_step_bench, time_prompt
 from codespec_lab.bench.step_models import random_model, shape_of, step_bytes
 
@@ -24,7 +24,7 @@ from codespec.text.tokenizer import TextTokenizer
 from tests.backends.gguf.files import write_model
 from tests.pairs import model
 
-SMALL = Shape("small", 64, 2, 4 * 16, 2 * 16, 96, 700, tied=False, head=16)
+SMALL = ModelSizes("small", 64, 2, 4 * 16, 2 * 16, 96, 700, tied=False, head=16)
 
 
 @pytest.fixture(autouse=True)
@@ -39,14 +39,14 @@ def tokenizer() -> TextTokenizer:
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> Shape:
+def small(monkeypatch: pytest.MonkeyPatch) -> ModelSizes:
     monkeypatch.setitem(SHAPES, SMALL.name, SMALL)
     return SMALL
 
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_a_step_reads_every_weight_but_the_embedding(tokenizer: TextTokenizer, tied: bool) -> None:
-    shape = Shape("one", 64, 2, 4 * 16, 2 * 16, 96, 700, tied=tied, head=16)
+    shape = ModelSizes("one", 64, 2, 4 * 16, 2 * 16, 96, 700, tied=tied, head=16)
     model = random_model(shape, tokenizer, device="cpu", dtype="bfloat16", exact=True)
     norms, embedding = (2 * 2 + 1) * 64, 0 if tied else 700 * 64
     assert step_bytes(model, shape, 3, 0) == 2 * (model.spec.parameters - norms - embedding)
@@ -63,14 +63,14 @@ def test_ratios_are_made_within_a_sweep() -> None:
     assert sweeps.floors(one, 20) == [2.0, 0.25, 1.0]
 
 
-def small_bench(shape: Shape, **settings: Any) -> StepBench:
+def small_bench(shape: ModelSizes, **settings: Any) -> StepBench:
     config = resolve_engine({"threads": 1, "prefill_chunk": 32, **settings})
     return StepBench(
         config, shape=shape.name, widths=(1, 3), batches=(1, 2), contexts=(16,), sweeps=2, grid=True, prompt=80
     )
 
 
-def test_a_small_run(small: Shape) -> None:
+def test_a_small_run(small: ModelSizes) -> None:
     bench = small_bench(small)
     told: list[str] = []
     found = run_step_bench(bench, told.append)
@@ -111,7 +111,7 @@ def test_a_folder_without_sizes_has_no_shape(tmp_path: Path) -> None:
         shape_of(str(tmp_path))
 
 
-def test_exact_and_fast_stand_side_by_side(small: Shape) -> None:
+def test_exact_and_fast_stand_side_by_side(small: ModelSizes) -> None:
     found = run_step_bench(small_bench(small, mode="fast"), lambda phase: None)
     assert found["mode"] == "fast" and all("over_fast" in row for row in found["rows"])
     lines = report(found)
@@ -124,7 +124,7 @@ def test_exact_and_fast_stand_side_by_side(small: Shape) -> None:
     assert "a prompt of 80 tokens in one forward, float32: " in told and "in chunks of 32, bfloat16: " in told
 
 
-def test_modes_are_compared_within_a_sweep(small: Shape, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_modes_are_compared_within_a_sweep(small: ModelSizes, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the second sweep the machine is half as fast, and exact mode costs less."""
     seen: list[tuple[str, bool]] = []
 
@@ -145,7 +145,7 @@ def test_modes_are_compared_within_a_sweep(small: Shape, monkeypatch: pytest.Mon
     assert order[16:20] == [True, False, True, False], "in the second sweep fast comes first"
 
 
-def test_a_model_that_varies_is_measured_in_fast_mode_alone(small: Shape, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_varies_is_measured_in_fast_mode_alone(small: ModelSizes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models, "find_variance", lambda model, _: "it varies" if model.spec.dtype == "bfloat16" else "")
     found = run_step_bench(small_bench(small), lambda phase: None)
     assert found["notes"][-1] == "bfloat16: exact mode does not hold here (it varies), so only fast is measured"
