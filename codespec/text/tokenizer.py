@@ -89,7 +89,7 @@ class TextTokenizer:
         try:
             tokenizer = cls(document, config=config)
         except (AttributeError, LookupError, TypeError, ValueError) as error:  # a field has an unexpected type
-            raise TokenizerError(f"{file} is corrupt ({type(error).__name__})", "fetch the model again") from error
+            raise TokenizerError(f"{file} is corrupt ({type(error).__name__})", "download the model again") from error
         named_eos = tokenizer.vocab.get(token_content(config.get("eos_token")))
         generation, model = read_json(path / "generation_config.json"), read_json(path / "config.json")
         tokenizer.model_eos_ids = declared_eos_ids(generation, model, named_eos)
@@ -327,9 +327,9 @@ def _chat_template(file: Path) -> dict[str, str]:
     try:
         return {"chat_template": read_regular(file, MAX_TEMPLATE).decode("utf-8")}
     except Unreadable as error:
-        raise TokenizerError(f"{file} can't be read ({error})", "fetch the model again") from error
+        raise TokenizerError(f"{file} can't be read ({error})", "download the model again") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise TokenizerError(f"{file} cannot be read as UTF-8 text", "fetch the model again") from error
+        raise TokenizerError(f"{file} cannot be read as UTF-8 text", "download the model again") from error
 
 
 def _to_bytes(text: str) -> bytes:

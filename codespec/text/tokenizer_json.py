@@ -102,7 +102,7 @@ def load_backend(document: Document) -> Tokenizer:
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             raise
         reason = " ".join(str(error).split())[:200]
-        raise TokenizerError(f"tokenizer.json cannot be loaded ({reason})", "fetch the model again") from error
+        raise TokenizerError(f"tokenizer.json cannot be loaded ({reason})", "download the model again") from error
     backend.encode_special_tokens = True
     return backend
 
@@ -134,7 +134,7 @@ def read_vocabulary(backend: Tokenizer, document: Document) -> dict[str, int]:
         vocab = dict(backend.get_vocab(with_added_tokens=True))
     last = max(vocab.values(), default=0)
     if last >= _HOLES * len(vocab) + _SPARE_IDS:
-        raise TokenizerError(f"tokenizer.json has {len(vocab)} tokens but the id {last}", "fetch the model again")
+        raise TokenizerError(f"tokenizer.json has {len(vocab)} tokens but the id {last}", "download the model again")
     return vocab
 
 
@@ -301,7 +301,7 @@ def declared_eos_ids(generation: Document, model: Document, eos_id: int | None) 
         if value is not None:
             ids = value if isinstance(value, list) else [value]
             if not all(isinstance(number, int) and number >= 0 for number in ids):
-                raise TokenizerError("eos_token_id is neither an id nor a list of ids", "fetch the model again")
+                raise TokenizerError("eos_token_id is neither an id nor a list of ids", "download the model again")
             return frozenset(ids)
     return frozenset() if eos_id is None else frozenset({eos_id})
 

@@ -235,7 +235,7 @@ def _partly_accepted(ls: Server, params: Mapping[str, Any]) -> None:
 
 
 def _focused(ls: Server, params: Mapping[str, Any]) -> None:
-    """Handle didFocus, whose parameters the protocol does not check. An invalid position is ignored."""
+    """Handle the non-standard notification didFocus, ignoring invalid parameters."""
     match params:
         case {"textDocument": {"uri": str(uri)}, "position": {"line": int(line), "character": int(character)}} if (
             min(line, character) >= 0

@@ -223,7 +223,7 @@ def test_layers_that_the_files_do_not_name() -> None:
         ("dflash", {"dflash_config": {"target_layer_ids": [1, 6]}}, "has no valid mask_token_id"),
         ("dflash", {"block_size": 100000}, "block_size = 100000"),
         ("dflash", {"rope_theta": -1}, "rope_theta"),
-        ("eagle3", {"num_key_value_heads": 4, "num_attention_heads": 6}, r"dimensions \(6 .*\): fetch or export"),
+        ("eagle3", {"num_key_value_heads": 4, "num_attention_heads": 6}, r"dimensions \(6 .*\): download or export"),
         ("eagle3", {"head_dim": 15}, "has unsupported dimensions"),
     ],
 )

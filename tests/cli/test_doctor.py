@@ -88,7 +88,7 @@ def test_models_that_are_gone_or_broken(look: Look, tmp_path: Path, models: Mode
     broken = write_model(tmp_path / "broken", "bytes", 0)
     weights = broken / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-9])
-    assert "truncated or corrupt: fetch" in look(drafter=broken)["drafter"]
+    assert "truncated or corrupt: download" in look(drafter=broken)["drafter"]
     config = json.loads((broken / "config.json").read_text())
     (broken / "config.json").write_text(json.dumps({**config, "model_type": "mamba"}))
     weights.write_bytes((models.drafter / "model.safetensors").read_bytes())

@@ -84,7 +84,7 @@ def test_what_is_no_json_is_a_value_error(data: bytes) -> None:
 @pytest.mark.parametrize("name", ["NaN", "Infinity", "-Infinity"])
 def test_what_is_no_number_may_be_refused(name: str) -> None:
     assert isinstance(parse_json(name.encode()), float)
-    with pytest.raises(ValueError, match="is not a valid JSON value"):
+    with pytest.raises(ValueError, match="is not valid in JSON"):
         parse_json(name.encode(), finite=True)
 
 

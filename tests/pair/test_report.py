@@ -174,7 +174,7 @@ def test_a_broken_file_is_one_sentence(name: str, tmp_path: Path) -> None:
         (reason,) = read_facts(resolve(str(folder))).reasons
     except CodespecError as error:
         reason = error.fault
-    assert "is not valid JSON: fetch the model again" in reason.sentence
+    assert "is not valid JSON: download the model again" in reason.sentence
 
 
 def test_a_hub_id_is_fetched_into_the_hubs_own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

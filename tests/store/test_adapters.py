@@ -189,9 +189,9 @@ def change_shape(adapter: Path) -> None:
     ("harm", "sentence"),
     [
         (break_config, r"names no base model: set base_model_name_or_path in this file\.$"),
-        (break_weights, r"adapter_model\.safetensors is truncated or corrupt: fetch or export the model again\.$"),
-        (lose_weights, r"can't be read \(No such file or directory\): fetch or export the model again\.$"),
-        (change_shape, r"^The adapter .* does not fit its model \(.*\): train or fetch the adapter again\.$"),
+        (break_weights, r"adapter_model\.safetensors is truncated or corrupt: download or export the model again\.$"),
+        (lose_weights, r"can't be read \(No such file or directory\): download or export the model again\.$"),
+        (change_shape, r"^The adapter .* does not fit its model \(.*\): train or download the adapter again\.$"),
     ],
 )
 def test_what_is_wrong_with_an_adapter_is_one_sentence(

@@ -159,7 +159,7 @@ def test_what_stands_against_it_is_one_sentence(tmp_path: Path, home: Path, mess
     file.write_bytes(write_model(tmp_path / "whole.gguf").read_bytes()[:-5000])
     for _ in range(2):
         with pytest.raises(
-            ModelError, match=rf"^{file} is truncated or corrupt \(it ends within .*\): fetch or export"
+            ModelError, match=rf"^{file} is truncated or corrupt \(it ends within .*\): download or export"
         ):
             convert_gguf(file)
     assert [path for path in home.iterdir() if path.is_dir()] == []

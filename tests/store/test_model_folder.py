@@ -49,7 +49,7 @@ from tests.pair.folders import write_model
     ],
 )
 def test_more_than_the_files_hold_is_refused(claims: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"states \w+ = [\de+.]+, but its weights have .*: fetch or export") as caught:
+    with pytest.raises(ModelError, match=r"states \w+ = [\de+.]+, but its weights have .*: download or") as caught:
         check_claims(write_model(tmp_path, "bytes", **claims))
     assert str(caught.value).count(". ") == 0
 
@@ -186,7 +186,7 @@ def test_a_truncated_file_is_one_sentence(size: int, tmp_path: Path) -> None:
     file = save(tmp_path, {"a": (3, 3)})
     data = file.read_bytes()
     file.write_bytes(data[:size])
-    with pytest.raises(ModelError, match=r"truncated or corrupt: fetch or export the model again\.$"):
+    with pytest.raises(ModelError, match=r"truncated or corrupt: download or export the model again\.$"):
         read_weights(tmp_path, tied=False)
 
 

@@ -185,7 +185,7 @@ class TestFolder:
     @pytest.mark.parametrize("content", ["", "{", "[]", '{"model": {"type": "BPE", "merges": [["a"]]}}', "\x00\xff"])
     def test_broken_files_are_one_sentence(self, tmp_path: Path, content: str) -> None:
         (tmp_path / "tokenizer.json").write_text(content, encoding="latin-1")
-        with pytest.raises(TokenizerError, match="fetch the model again"):
+        with pytest.raises(TokenizerError, match="download the model again"):
             TextTokenizer.from_folder(tmp_path)
 
     def test_a_missing_file_is_one_sentence(self, tmp_path: Path) -> None:

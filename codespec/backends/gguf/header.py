@@ -26,7 +26,7 @@ VERSIONS = (2, 3)
 MAX_ENTRIES = 100_000  # of settings and of tensors; the largest models have several thousand
 MAX_ELEMENTS = 1 << 24  # of all lists together; the largest vocabularies have 300,000 tokens in each of four lists
 MAX_DIMENSIONS = 4
-AGAIN = "fetch or export the model again"
+AGAIN = "download or export the model again"
 
 _STRING, _ARRAY = 8, 9
 _FORMATS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}

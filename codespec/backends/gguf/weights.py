@@ -1,8 +1,8 @@
 """Plan the conversion of a GGUF file, and convert its tensors to float32 or bfloat16 a few rows at a time.
 
-A plan consists of the content of config.json, and of the tensors in the file from which each weight is converted. A
-file with an unknown setting or tensor is rejected, because ignoring a bias or a rotary scaling would silently change
-every output.
+A plan holds the content of config.json and, for each weight, the GGUF tensors that the weight is converted from. A file
+with an unknown setting or tensor is rejected, because ignoring a bias or a rotary scaling would silently change every
+output.
 
 The package `gguf` dequantizes the rows. At most PIECE numbers, or the matrices of one expert, are in memory at a time.
 Weights in formats that bfloat16 represents exactly are stored in bfloat16, and all others in float32, which represents

@@ -16,7 +16,7 @@ ARCHITECTURES: dict[str, HeadKind] = {
     "Eagle3LlamaForCausalLM": "eagle3",
     "DFlashDraftModel": "dflash",
 }
-AGAIN = "fetch or export the head again"
+AGAIN = "download or export the head again"
 MAX_LAYERS = 64  # limit for a head's own layers, and for the target layers that it reads
 MAX_BLOCK = 256
 FEW_LAYERS = 8  # the default layers differ for targets with fewer layers than this

@@ -38,7 +38,7 @@ from codespec.text.tokenizer import TextTokenizer
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "native": torch.float32}
 RECURRENT = (GatedDeltaNet, ShortConvolution)
 MATRIX_INSTRUCTIONS = (8, 0)
-AGAIN = "fetch or export the model again"
+AGAIN = "download or export the model again"
 NO_TRITON = "run `pip install triton` (torch's CUDA builds for Linux include Triton), or set device to cpu"
 
 

@@ -53,7 +53,7 @@ def merge(base: Path, adapter: Path, folder: Path, sha256: str) -> None:
             raise ModelError(what, "use another adapter")
     except (*FAILURES, SafetensorError) as error:
         raise ModelError(
-            f"The adapter {adapter} does not fit its model ({one_line(error)})", "train or fetch the adapter again"
+            f"The adapter {adapter} does not fit its model ({one_line(error)})", "train or download the adapter again"
         ) from error
     source = read_json(base / "config.json").get(SOURCE)
     merged.save_pretrained(folder)

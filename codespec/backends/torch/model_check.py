@@ -177,7 +177,7 @@ def _demand_scales(folder: Path, tensors: Sequence[StoredTensor]) -> None:
         layer = tensor.name.removesuffix(".weight")
         scales = (f"{tensor.name}_scale_inv", f"{layer}.scale", f"{layer}.qscale_weight")
         if tensor.dtype.startswith("F8_E4M3") and len(tensor.shape) > 1 and names.isdisjoint(scales):
-            raise ModelError(f"The weights of {folder} lack {scales[0]}", "fetch or export the model again")
+            raise ModelError(f"The weights of {folder} lack {scales[0]}", "download or export the model again")
 
 
 def _demand_weights(folder: Path, config: Any, tensors: Sequence[StoredTensor]) -> None:

@@ -1,7 +1,7 @@
 """OpenAI's API for minuet, llm-ls, Continue and Zed, and Mistral's fill-in-the-middle endpoint for Continue and minuet.
 
-A legacy completion fills in the middle if it has a suffix, or if its prompt has the markers of a known model family,
-which the target's own markers replace. Chat completions require a chat template, except for fill-in-the-middle prompts.
+A legacy completion is filled in the middle if it has a suffix, or if its prompt has the FIM markers of a known model
+family; the target's own markers replace those. Other chat completions than fill-in-the-middle require a chat template.
 Mistral's endpoint reads the fields of a legacy completion and returns choices in chat format.
 """
 
@@ -161,7 +161,9 @@ def _read_chat(fields: Fields, loaded: Loaded, notes: list[str]) -> dict[str, An
     length = "max_completion_tokens" if "max_completion_tokens" in fields else "max_tokens"
     top, wanted = fields.whole("top_logprobs", 0, 0, MAX_LOGPROBS), fields.flag("logprobs")
     if top and not wanted:
-        raise RequestError("top_logprobs requires logprobs to be true: send both or neither.", "top_logprobs")
+        raise RequestError(
+            "top_logprobs requires logprobs to be true: set logprobs to true, or remove top_logprobs.", "top_logprobs"
+        )
     tokens = shared.read_max_tokens(fields, length, loaded.context, notes, default=256)
     return {**_read_sampling(fields), "max_tokens": tokens, "logprobs": top if wanted else None}
 

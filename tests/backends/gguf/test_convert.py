@@ -325,7 +325,7 @@ def test_a_file_cut_anywhere_is_one_sentence(tmp_path: Path) -> None:
     file, dice = tmp_path / "m.gguf", random.Random(3)
     for length in [24, 25, len(whole) - 64, *dice.sample(range(26, len(whole) - 64), 40)]:
         file.write_bytes(whole[:length])
-        refused(file, r"is truncated or corrupt \((it ends within .*|.* is larger than the file)\): fetch")
+        refused(file, r"is truncated or corrupt \((it ends within .*|.* is larger than the file)\): download")
 
 
 def test_no_changed_byte_of_a_header_ends_in_anything_but_a_sentence(tmp_path: Path) -> None:
