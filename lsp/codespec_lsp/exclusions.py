@@ -148,10 +148,10 @@ class Exclusions:
             await asyncio.wait([task for task in left if left[task] > 0], timeout=max(left.values()))
 
     async def follow(self, uri: str) -> AsyncIterator[None]:
-        """Renew a decision. Yields once after `refresh`, and a second time if the decision is not ready by then."""
+        """Renew a decision. Yields after `refresh`, and after each further decision until one is final."""
         await self.refresh([uri])
         yield
-        if uri in self._deciding:
+        while uri in self._deciding:
             await asyncio.wait([self._deciding[uri][0]])
             yield
 

@@ -251,6 +251,8 @@ class Session:
         reason = self.why_not(request.document) or (MAGIC if request.in_magic else "")
         if reason != self.status.reason:
             self.status.document(reason)
+        if reason == NOT_KNOWN:
+            self.daemon.spawn(self._show_what_it_gets(request.document))
         empty = not (request.prompt.prefix or request.prompt.suffix)
         if reason or empty:
             return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import threading
@@ -303,6 +304,50 @@ def test_new_settings_begin_running_decisions_anew(monkeypatch: pytest.MonkeyPat
             exclusions.set_globs([], [], [])
             answers.set()
         assert known == [None, ""]
+
+    try:
+        run(scenario())
+    finally:
+        answers.set()
+
+
+def test_settings_that_change_twice_leave_no_status_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers, uri = threading.Event(), "file:///slow.py"
+    monkeypatch.setattr(IgnoreFiles, "reason", lambda self, file, roots: answers.wait() and "")
+
+    async def scenario() -> None:
+        exclusions, loop = Exclusions(), asyncio.get_running_loop()
+        known = []
+        async for _ in exclusions.follow(uri):
+            if not known:
+                loop.call_soon(exclusions.set_globs, [], [], [])
+                loop.call_later(0.05, answers.set)
+            known.append(exclusions.known(uri))
+        assert known[0] is None and known[-1] == ""
+
+    try:
+        run(scenario())
+    finally:
+        answers.set()
+
+
+def test_a_late_decision_for_a_request_shows_in_the_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = threading.Event()
+    answers.set()
+    monkeypatch.setattr(IgnoreFiles, "reason", lambda self, file, roots: answers.wait() and "")
+    monkeypatch.setattr("codespec_lsp.exclusions.MAX_DECISION_AGE_S", 0.0)
+
+    async def scenario() -> None:
+        async with talking() as (client, fake):
+            fake.script = ["1"]
+            client.open("x = \n")
+            assert await client.texts(0, 4) == ["x = 1"]
+            answers.clear()
+            assert await client.texts(0, 4) == []
+            assert (await client.status())["message"] == NOT_KNOWN
+            answers.set()
+            while (await client.status())["kind"] == "Inactive":  # no request is needed for it
+                continue
 
     try:
         run(scenario())
